@@ -53,6 +53,10 @@ REGISTRY_HOSTS = re.compile(
     r"python[h]osted|pypi\.org/[s]imple|(?:repo1?|search|central|oss)\.(?:[m]aven|[s]onatype)|[m]aven\.org|[m]aven-central\.",
     re.IGNORECASE,
 )
+FRAGMENT = re.compile(
+    r"\(|`|[a-z]|(?:The|An?|All|One|What|Whether|Whoever|Of|For|With|In|Nothing|Everything|Its|Our)\b|\w+Error\b"
+)
+"""The beginning of a docstring that is no imperative sentence."""
 CODE_FOLDERS = ("src", "tests", "scripts", "bench")
 
 
@@ -232,6 +236,23 @@ def check_house_words(root: Path) -> list[Finding]:
     return [Finding("names with words that the glossary has replaced", measured, not offenders, tuple(offenders))]
 
 
+def fragments(path: Path, shown: str) -> Iterator[str]:
+    """Yield the functions, properties aside, whose docstring begins as no imperative sentence does."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), filename=shown)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            is_property = any("property" in ast.unparse(one) for one in node.decorator_list)
+            if not is_property and FRAGMENT.match(ast.get_docstring(node) or ""):
+                yield f"{shown}:{node.lineno} {node.name}: its docstring is no imperative sentence"
+
+
+def check_docstrings(root: Path) -> list[Finding]:
+    offenders = tuple(
+        text for path in python_files(root, "src") for text in fragments(path, str(path.relative_to(root)))
+    )
+    measured = f"{len(offenders)} found" if offenders else "none"
+    return [Finding("docstrings of functions that are fragments", measured, not offenders, offenders)]
+
+
 def check_classes(root: Path) -> list[Finding]:
     places = defaultdict[str, list[str]](list)
     for path in python_files(root, "src"):
@@ -301,7 +322,7 @@ def check_hosts(root: Path) -> list[Finding]:
 def findings(root: Path) -> list[Finding]:
     checks = (
         check_files, check_functions, check_folders, check_ratio, check_names, check_house_words, check_classes,
-        check_formatter, check_hosts,
+        check_docstrings, check_formatter, check_hosts,
     )  # fmt: skip
     return [finding for check in checks for finding in check(root)]
 

@@ -26,7 +26,7 @@ class Crashed(Exception):
 
 
 def crashpoint(name: str) -> None:
-    """Do what INSTEP_CRASH asks for at `name`; raises ValueError on an unknown action."""
+    """Do what INSTEP_CRASH demands at `name`; raises ValueError on an unknown action."""
     armed = os.environ.get(VARIABLE)
     if not armed:
         return

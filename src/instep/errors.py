@@ -35,8 +35,8 @@ class InstepError(Exception):
     transient = False
 
     def __init__(self, message: str = "", *, hint: str = "") -> None:
-        """`message` says what and where; `hint` is the next step, shown on a line of its own. Both are rid of the
-        secrets that this process knows: an error is shown, stored and sent on."""
+        """Set `message` (what and where) and `hint` (the next step, shown on a line of its own). The secrets that
+        this process knows are removed from both: an error is shown, stored and sent on."""
         self.message = blot(message) or (self.__doc__ or "").strip().splitlines()[0]
         self.hint = blot(hint)
         super().__init__(self.message)
@@ -168,7 +168,7 @@ HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202
 
 
 def visible(text: str) -> str:
-    """Control characters as escapes (`\\x1b`); line breaks and tabs stay."""
+    r"""Escape control characters (`\x1b`); line breaks and tabs stay."""
     return HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 

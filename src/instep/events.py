@@ -9,10 +9,11 @@ from typing import Any, ClassVar
 
 @dataclass(frozen=True)
 class Event:
-    """`connection` names whose event it is."""
+    """An event of the log."""
 
     type: ClassVar[str] = "event"
     connection: str
+    """Names whose event it is."""
 
     def data(self) -> dict[str, Any]:
         return asdict(self)
@@ -84,7 +85,7 @@ class ChangeRejected(Event):
 
 @dataclass(frozen=True)
 class ChangeSnoozed(Event):
-    """`until` is an ISO time in UTC."""
+    """A change was snoozed."""
 
     type: ClassVar[str] = "change.snoozed"
     change: str
@@ -414,12 +415,13 @@ class ConnectionDeleted(Event):
 
 @dataclass(frozen=True)
 class DetectionEnded(Event):
-    """A detection by the queue is over. `counts`: new, deleted, updated and unchanged by level."""
+    """A detection by the queue is over."""
 
     type: ClassVar[str] = "detection.finished"
     job: str
     status: str
     counts: Mapping[str, Mapping[str, int]]
+    """New, deleted, updated and unchanged by level."""
     triggered_by_error: bool = False
     error: str = ""
     seconds: float = 0.0
@@ -453,13 +455,14 @@ class JobDead(Event):
 
 @dataclass(frozen=True)
 class RolloutMoved(Event):
-    """A rollout is ready, running, stopped, halted, partial or done; of no connection (""). `why` says what for."""
+    """A rollout is ready, running, stopped, halted, partial or done; of no connection ("")."""
 
     type: ClassVar[str] = "rollout.moved"
     rollout: str
     status: str
     wave: int
     why: str
+    """Says what for."""
     who: str
 
 

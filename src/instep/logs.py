@@ -44,10 +44,12 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 
 @dataclass(frozen=True)
 class LogSettings:
-    """`form`: json, text, or auto: text on a terminal, else JSON. `level`: the least that is written."""
+    """Settings of this process's log."""
 
     form: str = "auto"
+    """Json, text, or auto: text on a terminal, else JSON."""
     level: str = "info"
+    """The least that is written."""
 
 
 def clean(text: str) -> str:
@@ -59,7 +61,7 @@ def clean(text: str) -> str:
 
 
 def cleaned(value: Any, name: str = "") -> Any:
-    """Return the same of documents: whatever is called like a secret is hidden."""
+    """Return a document with the values hidden of names that mark secrets."""
     if isinstance(value, Mapping):
         return {clean(str(key)): cleaned(part, str(key)) for key, part in value.items()}
     if name and names_secret(name) and value not in (None, "", True, False):
@@ -88,7 +90,7 @@ def context() -> Mapping[str, str]:
 
 
 def fields(record: logging.LogRecord) -> dict[str, Any]:
-    """Return what a line says beside its text: the ids of the work, and what was given as `extra`."""
+    """Return a line's fields beside its text: the ids of the work, and those given as `extra`."""
     given = {name: value for name, value in vars(record).items() if name not in _STANDARD}
     return {**_context.get(), **given}
 
@@ -124,7 +126,7 @@ class AsText(logging.Formatter):
 
 
 def configure(settings: LogSettings, stream: TextIO | None = None) -> None:
-    """Everything that this process logs goes to `stream` (standard error) in this form. May be called again."""
+    """Log everything of this process to `stream` (standard error) in this form. May be called again."""
     out = stream or sys.stderr
     form = settings.form if settings.form != "auto" else ("text" if out.isatty() else "json")
     writer = logging.StreamHandler(out)
@@ -138,7 +140,7 @@ def configure(settings: LogSettings, stream: TextIO | None = None) -> None:
 
 
 def logged(settings: LogSettings, opener: Callable[[], T]) -> T:
-    """Return what `opener` answers, in a process that logs so: a `partial` of this can be sent to another process."""
+    """Return the result of `opener`, in a process that logs so: a `partial` of this can be sent to another process."""
     configure(settings)
     return opener()
 

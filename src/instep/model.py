@@ -93,13 +93,14 @@ PATTERN = "pattern"
 
 @dataclass(frozen=True)
 class TableRun:
-    """Say what one run did with one table. `status` is done, failed, paused, missing or unchanged. `mode` is PATTERN
-    for a pattern of the project file that fits nothing: `table` is its text."""
+    """The result of one run for one table."""
 
     run: str
     table: tuple[str, str]
     status: str
+    """`done`, `failed`, `paused`, `missing` or `unchanged`."""
     mode: str = ""
+    """PATTERN for a pattern of the project file that fits nothing: `table` is its text."""
     read: int = 0
     inserted: int = 0
     updated: int = 0
@@ -112,8 +113,7 @@ class TableRun:
 
 @dataclass(frozen=True)
 class AcceptedVersion:
-    """One version of an accepted catalog: append-only, with who and why, and the run that made it ("" if unknown).
-    `major` grows with what breaks readers; see schema/changes/version.py."""
+    """One version of an accepted catalog: append-only, with who and why, and the run that made it ("" if unknown)."""
 
     connection: str
     version: int
@@ -122,6 +122,7 @@ class AcceptedVersion:
     who: str
     why: str
     major: int = 1
+    """Grows with what breaks readers; see schema/changes/version.py."""
     minor: int = 0
     run: str = ""
 
@@ -215,7 +216,7 @@ class Job(JobSummary):
 
 @dataclass(frozen=True)
 class Worker:
-    """A process that runs jobs. `seen` is its last heartbeat; `stopping`: it claims no more jobs."""
+    """A process that runs jobs."""
 
     id: str
     host: str
@@ -223,22 +224,26 @@ class Worker:
     lanes: int
     started: datetime
     seen: datetime
+    """Its last heartbeat."""
     stopping: bool = False
+    """It claims no more jobs."""
 
 
 @dataclass(frozen=True)
 class Scheduled:
-    """Schedule of a kind of job of a connection. `spec` is `every <seconds>` or a cron line, read in `timezone`;
-    `next_due` the next time, `last_due` the one before."""
+    """Schedule of a kind of job of a connection."""
 
     connection: str
     kind: JobKind
     spec: str
+    """`every <seconds>` or a cron line, read in `timezone`."""
     timezone: str = "UTC"
     key: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     next_due: datetime | None = None
+    """The next time."""
     last_due: datetime | None = None
+    """The one before."""
     source: str = ""
 
 

@@ -70,7 +70,7 @@ class Redactor:
         self.add(*values)
 
     def add(self, *values: str) -> None:
-        """Blot these out from now on; values of fewer than 4 characters are passed over."""
+        """Redact these values from now on; values of fewer than 4 characters are skipped."""
         if all(value in self._values for value in values):
             return
         with self._lock:
@@ -189,7 +189,7 @@ def _forms_of_bytes(value: str) -> Iterator[str]:
 
 
 def _base64_forms(value: str) -> Iterator[str]:
-    """The characters of base64 that the value alone decides, wherever it stands among other bytes; in both alphabets,
+    """Yield the base64 characters that the value alone decides, wherever it is among other bytes: in both alphabets,
     as one text, in lines of 64 and 76 characters, and as addresses encode them."""
     data = value.encode("utf-8", "replace")
     for before in range(3):

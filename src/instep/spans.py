@@ -18,7 +18,7 @@ _listening: tuple[Opens, Tells] | None = None
 
 
 def span(name: str, **facts: Fact) -> AbstractContextManager[None]:
-    """Around one part. `facts` are names, ids and counts, never values of rows."""
+    """Record one part of the work. `facts` are names, ids and counts, never values of rows."""
     return _listening[0](name, facts) if _listening is not None else _NOTHING
 
 
@@ -29,7 +29,7 @@ def tell(**facts: Fact) -> None:
 
 
 def within(does: Callable[P, T], *given: P.args, **named: P.kwargs) -> Callable[[], T]:
-    """`does` for another thread: its parts are within the one that is open here."""
+    """Return `does` for another thread, with its parts inside the one that is open here."""
     if _listening is None:
         return partial(does, *given, **named)
     return partial(copy_context().run, partial(does, *given, **named))

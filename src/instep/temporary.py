@@ -47,7 +47,7 @@ class Temporary:
 
 @contextmanager
 def temporary(purpose: str) -> Iterator[str]:
-    """A folder that is gone afterwards."""
+    """Yield a folder that is deleted afterwards."""
     made = Temporary(purpose)
     try:
         yield made.path
@@ -102,7 +102,7 @@ def _locked(file: Path) -> int:
 
 
 def _remove(folder: Path, lock: int, owner: int) -> None:
-    """The lock goes last. A process that was forked off leaves the folder to the `owner`."""
+    """Delete the folder, its lock last. A forked process leaves it to the `owner`."""
     if os.getpid() == owner:
         shutil.rmtree(folder / _FILES, ignore_errors=True)
         shutil.rmtree(folder, ignore_errors=True)

@@ -12,7 +12,7 @@ from instep.errors import ProjectError
 from instep.sources.airbyte.requests import DiscoveredStreams
 from instep.sources.airbyte.specification import Specification
 from instep.sources.airbyte.upgrade import specification_differences, stream_differences
-from instep.sources.versions import BreakingChange, crossed, due, parse_breaking_changes, version_order
+from instep.sources.versions import BreakingChange, breaking_changes_between, due, parse_breaking_changes, version_order
 
 ORDERED = ["0.9", "1.0.0.dev3", "1.0.0rc1", "1.0", "1.0.1", "1.2", "1.10", "2.0.0-alpha", "2.0.0", "10.0"]
 
@@ -46,8 +46,8 @@ def test_metadata_is_read_as_makers_write_it() -> None:
         "2.0.0", "", date(2026, 3, 1), "auto_upgrade", ("Users", "carts"), "https://example.com/2"
     )
     assert (three.message, three.action) == ("All of it is new", "disable")
-    assert [one.version for one in crossed(CHANGES, "1.0.0", "2.5")] == ["2.0.0"]
-    assert [one.version for one in crossed(CHANGES, "2.0.0.dev1", "")] == ["2.0.0", "3.0.0"]
+    assert [one.version for one in breaking_changes_between(CHANGES, "1.0.0", "2.5")] == ["2.0.0"]
+    assert [one.version for one in breaking_changes_between(CHANGES, "2.0.0.dev1", "")] == ["2.0.0", "3.0.0"]
 
 
 @pytest.mark.parametrize(

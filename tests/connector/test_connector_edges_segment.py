@@ -18,7 +18,7 @@ from instep.errors import ProjectError, StageError
 from instep.project.sections.connector import ConnectorLimits, ConnectorServer, size
 from instep.schema.catalog.types import Int, String, parse
 from instep.sources.connector.lint import Sent, SentColumn
-from instep.sources.connector.run import keep, opened, pending_table
+from instep.sources.connector.run import opened, pending_table, seal_pending
 from instep.sources.connector.segment import (
     DELETE,
     GIVEN,
@@ -134,7 +134,7 @@ def test_what_was_sent_is_counted_over_segments(tmp_path: Path) -> None:
 def test_operations_that_wait_outlive_their_segment(tmp_path: Path) -> None:
     first = segment(tmp_path / "1")
     place = tmp_path / "held" / "deep"
-    keep(first, first.tables[0], place, KEY)
+    seal_pending(first, first.tables[0], place, KEY)
     (tmp_path / "1" / "t-1.parquet").unlink()
     assert pending_table(str(place)) == first.tables[0]
     opened(str(place), KEY, tmp_path / "open")

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from instep.errors import ReadError
 from instep.schema.catalog.types import DataType, parse
-from instep.sources.connector.values import join, read_column, settled, type_of
+from instep.sources.connector.values import converted, join, read_column, type_of
 
 Part = tuple[str, Sequence[Any]]
 _NUMBERS = {"q": "q", "d": "d", "b": "B"}
@@ -195,5 +195,5 @@ def test_the_type_of_several_parts_does_not_depend_on_their_order(parts: list[tu
 @pytest.mark.parametrize("target", ["string", "json", "int64", "timestamptz", "decimal(5,2)"])
 def test_nothing_settles_as_nulls_of_any_type(target: str) -> None:
     kind: DataType = parse(target)
-    found = settled(pa.nulls(2), parse("unknown"), kind)
-    assert (found.null_count, settled(found, kind, kind)) == (2, found)
+    found = converted(pa.nulls(2), parse("unknown"), kind)
+    assert (found.null_count, converted(found, kind, kind)) == (2, found)

@@ -15,7 +15,7 @@ from instep.errors import ReadError
 from instep.schema.catalog.types import DataType, Int, parse
 from instep.sources.connector.sdk.fivetran_connector_sdk import pack
 from instep.sources.connector.sdk.fivetran_connector_sdk.convert import InvalidText, inferred_json
-from instep.sources.connector.values import Values, join, read_column, settled
+from instep.sources.connector.values import Values, converted, join, read_column
 
 BIG, HUGE = 1 << 70, 10**45
 
@@ -145,4 +145,4 @@ def test_the_type_does_not_depend_on_the_order_of_batches(kinds: list[str]) -> N
 
 def test_integers_before_floats_become_floats() -> None:
     integers = through([1, 2])
-    assert settled(integers.array, Int(64), parse("float64")).to_pylist() == [1.0, 2.0]
+    assert converted(integers.array, Int(64), parse("float64")).to_pylist() == [1.0, 2.0]

@@ -8,7 +8,7 @@ from typing import Any
 
 from instep.destinations.base import HERE, Commit, FileWorkers, LoadOutcome, Ref, SparkStart
 from instep.destinations.delta.destination import DeltaConfig, DeltaDestination, DeltaSchema
-from instep.destinations.delta.shape import fault
+from instep.destinations.delta.shape import partition_error
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
 from instep.destinations.facets import Destination
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
@@ -45,7 +45,7 @@ class PartitioningSchema(DeltaSchema):
         if isinstance(made := steps[0].change, TableAdded):
             named = [c for c in made.after.columns if c.name in (made.after.key or (c.name,))]
             terms = [PartitionTerm("identity", c.name) for c in named]
-            by = [t for t, c in zip(terms, named, strict=True) if not fault(t, c.type)][:1]
+            by = [t for t, c in zip(terms, named, strict=True) if not partition_error(t, c.type)][:1]
             steps = [*steps, step(ref, SetLayout(ref, TableLayout(), TableLayout(partition=tuple(by))))]
         super().execute(ref, steps, after, commit, workers)
 

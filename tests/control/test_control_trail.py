@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from instep.control.object_history import HistoryEntry, ObjectHistory, trail
+from instep.control.object_history import HistoryEntry, ObjectHistory, object_history
 from instep.errors import InstepError
 from instep.events import ChangeApplied, ChangeMapped, ChangeUndone
 from instep.schema.catalog.catalog import Catalog, Column, Table
@@ -54,7 +54,7 @@ class Past:
             self.store.reviews.decide(review.id, "rejected", "bob")
 
     def of(self, text: str) -> ObjectHistory:
-        return trail(self.store, "c", text)
+        return object_history(self.store, "c", text)
 
 
 def _finding(change: Change) -> DetectedChange:
@@ -237,7 +237,7 @@ def test_names_that_are_not_clear(past: Past) -> None:
         past.of("s.tt")
     assert error.value.hint == "did you mean s.t?"
     with pytest.raises(InstepError, match="never had"):
-        trail(past.store, "other", "t")
+        object_history(past.store, "other", "t")
 
 
 def test_a_change_of_a_newer_version_is_told_by_its_table_and_column(past: Past) -> None:

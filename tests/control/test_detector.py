@@ -139,7 +139,7 @@ class TestSwitchingItselfOff:
     def ended(self, store: Store, project: Project) -> Job:
         detector.ask(store, project, "shop", "ann")
         job = claimed(store)
-        detector.settle(store, job, {"tables": {"deleted": 1}})
+        detector.disable_after_deletion(store, job, {"tables": {"deleted": 1}})
         return store.jobs.finish(job)
 
     def test_something_deleted_that_is_not_let_go(self, store: Store, made: Made) -> None:

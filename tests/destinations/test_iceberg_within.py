@@ -34,7 +34,7 @@ def filled(folder: Path, wanted: Any, files: Files) -> IcebergDestination:
 def expression(lake: IcebergDestination, ref: Ref, keys: pa.Table) -> BooleanExpression:
     found = lake.lake.load(ref)
     assert found is not None
-    return iceberg_within.within(found.schema(), keys)
+    return iceberg_within.keys_expression(found.schema(), keys)
 
 
 def opened(lake: IcebergDestination, ref: Ref, keys: pa.Table) -> int:

@@ -27,7 +27,7 @@ from instep.model import Review
 from instep.schema.policy.policy import Policy
 from instep.schema.policy.presets import PRESETS
 from instep.schema.policy.similarity import PROPOSAL
-from instep.sync.detection.detect import look, record
+from instep.sync.detection.detect import detect_if_changed, record
 from instep.sync.operations import set_key as rekey
 from instep.sync.progress import SyncReport
 from instep.sync.quarantine.replay import replay
@@ -323,7 +323,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule()
     def detect(self) -> None:
-        record(self.flow.context, look(self.flow.context))
+        record(self.flow.context, detect_if_changed(self.flow.context))
 
     @rule()
     def replay(self) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lineage_world import edit, field, model
 
 from instep.lineage.assess import assess
-from instep.lineage.parse import fault
+from instep.lineage.parse import filter_error
 from instep.lineage.shape import LEVELS, Level, ModelRelation, RelationShape, worst
 
 GOOD = [
@@ -36,12 +36,12 @@ BAD = [
 @pytest.mark.parametrize("dialect", ["postgres", "mysql", "sqlite"])
 @pytest.mark.parametrize("text", GOOD)
 def test_a_condition_over_one_row(text: str, dialect: str) -> None:
-    assert fault(text, dialect) == ""
+    assert filter_error(text, dialect) == ""
 
 
 @pytest.mark.parametrize(("text", "why"), BAD, ids=[c[0][:30] for c in BAD])
 def test_what_is_no_condition(text: str, why: str) -> None:
-    found = fault(text, "postgres")
+    found = filter_error(text, "postgres")
     assert re.search(why, found), found
 
 
@@ -51,8 +51,8 @@ def test_what_is_no_condition(text: str, why: str) -> None:
      ("load_extension('x') IS NULL", "load_extension"), ("readfile('/x') IS NULL", "readfile")],
 )  # fmt: skip
 def test_names_are_looked_up_where_the_source_takes_unknown_ones_for_texts(text: str, why: str) -> None:
-    assert (fault(text, "sqlite", ["id", "name"]) == "") is (why == "")
-    assert why in fault(text, "sqlite", ["id", "name"])
+    assert (filter_error(text, "sqlite", ["id", "name"]) == "") is (why == "")
+    assert why in filter_error(text, "sqlite", ["id", "name"])
 
 
 @given(st.lists(st.sampled_from(LEVELS)))

@@ -228,7 +228,7 @@ def test_a_run_that_dies_is_no_proof_that_a_new_primary_has_all(
     def died(follow: Following) -> None:
         raise Crashed
 
-    monkeypatch.setattr(Following, "settle", dying)
+    monkeypatch.setattr(Following, "advance_positions", dying)
     monkeypatch.setattr(Following, "cover", died)
     with pytest.raises(Crashed):
         world.sync()

@@ -21,7 +21,7 @@ from instep.schema.catalog.types import DataType, Int, String, parse
 from instep.schema.policy.policy import Policy
 from instep.schema.policy.presets import PRESETS
 from instep.schema.selection.selection import Selection, patterns
-from instep.sync.detection.detect import look, record
+from instep.sync.detection.detect import detect_if_changed, record
 from instep.sync.operations import set_key as rekey
 from instep.sync.progress import SyncReport
 from instep.sync.quarantine.replay import replay
@@ -406,7 +406,7 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def detect_twice(self) -> None:
         """Two detections that have seen the same source: the second adds nothing but its count."""
-        first, second = look(self.world.context), look(self.world.context)
+        first, second = detect_if_changed(self.world.context), detect_if_changed(self.world.context)
         record(self.world.context, first)
         before = {r.key: (r.id, r.status) for r in self.world.store.reviews.find(NAME)}
         record(self.world.context, second)

@@ -13,7 +13,7 @@ from instep.events import ChangeDetected
 from instep.schema.catalog.catalog import Column
 from instep.schema.catalog.types import parse
 from instep.schema.policy.policy import Policy
-from instep.sync.detection.detect import look, record
+from instep.sync.detection.detect import detect_if_changed, record
 from instep.sync.operations import set_key
 from instep.sync.schema_changes.undo import apply_undo, find, prepare
 from memory.database import MemoryDatabase
@@ -40,7 +40,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
 @shows(event=70)
 def test_two_detections_at_once_tell_a_change_once(world: World) -> None:
     world.database.add_column("t", Column("c", INT))
-    first, second = look(world.context), look(world.context)
+    first, second = detect_if_changed(world.context), detect_if_changed(world.context)
     record(world.context, first)
     record(world.context, second)
     log = world.store.events.after(0, connection=NAME, types=(ChangeDetected.type,))

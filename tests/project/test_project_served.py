@@ -150,7 +150,7 @@ class Shelf:
         self.asked.append(name)
         return self.kept.get((kind, name))
 
-    def several(self, kind: str, names: Collection[str]) -> list[Kept]:
+    def get_many(self, kind: str, names: Collection[str]) -> list[Kept]:
         self.asked.append(f"several {kind}")
         return [self.kept[kind, name] for name in sorted(names) if (kind, name) in self.kept]
 

@@ -12,7 +12,7 @@ from world import catalog, column, table
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.changes.describe import Change
 from instep.schema.changes.diff import bare, diff
-from instep.schema.planning.accept import accept, lineage, settle
+from instep.schema.planning.accept import accept, defer_blocked, lineage
 from instep.schema.policy.policy import Decision, Policy, Rule
 from instep.schema.policy.removal import decide_all
 
@@ -21,7 +21,7 @@ DROP = Policy(modifiers={"removed": "drop"})
 
 def decided(before: Catalog, now: Catalog, policy: Policy) -> tuple[Decision, ...]:
     decisions, _ = decide_all(diff(before, now), policy)
-    return settle(decisions, before)
+    return defer_blocked(decisions, before)
 
 
 def taken(before: Catalog, now: Catalog, policy: Policy) -> Catalog:

@@ -13,7 +13,7 @@ from world import NAMING, World, catalog, column, table
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.changes.describe import NameCollided, describe, key
 from instep.schema.changes.diff import diff
-from instep.schema.planning.accept import accept, settle
+from instep.schema.planning.accept import accept, defer_blocked
 from instep.schema.planning.collisions import collide
 from instep.schema.planning.naming import assign
 from instep.schema.policy.policy import Decision, Policy, decide
@@ -29,7 +29,7 @@ def told(
     accepted = assign(BEFORE, NAMING)
     decisions = [decide(c, policy) for c in diff(accepted, source)]
     met = collide(decisions, accepted, source, NAMING, said or (lambda fact: decide(fact, policy)), asked)
-    done = met.settled(settle(met.decisions, accepted))
+    done = met.settled(defer_blocked(met.decisions, accepted))
     facts = {", ".join(d.change.names): d.action for d in done if isinstance(d.change, NameCollided)}
     others = {describe(d.change): d.action for d in done if not isinstance(d.change, NameCollided)}
     return facts, others, assign(accept(done, accepted, source), NAMING)
@@ -117,7 +117,7 @@ def test_without_an_approval_names_are_never_changed(steps: list[list[str]]) -> 
         source = catalog(table("t", "id:int32#1!", *(f"{n}:int32#{ord(n)}" for n in names), oid="9"))
         decisions = [decide(c, world.policy) for c in diff(world.accepted, source)]
         said = collide(decisions, world.accepted, source, NAMING, lambda f: decide(f, Policy()))
-        done = said.settled(settle(said.decisions, world.accepted))
+        done = said.settled(defer_blocked(said.decisions, world.accepted))
         world.accepted = assign(accept(done, world.accepted, source), NAMING)
         live = [c for c in world.accepted.tables[0].columns if not c.retained]
         assert all(c.alias == c.name for c in live)

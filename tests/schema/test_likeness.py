@@ -32,9 +32,9 @@ from instep.schema.policy.similarity import (
     assign,
     automatic,
     candidates,
-    crossed,
     crossing,
     suspicions,
+    swapped_types,
     threshold_of,
     weigh,
 )
@@ -359,10 +359,10 @@ CROSSED = [
 
 @pytest.mark.parametrize(("now", "count"), [c[1:] for c in CROSSED], ids=[c[0] for c in CROSSED])
 def test_columns_that_exchange_their_types(now: Table, count: int) -> None:
-    found = crossed(diff(catalog(table("t", ID, "a:string", "b:int32")), catalog(now)))
+    found = swapped_types(diff(catalog(table("t", ID, "a:string", "b:int32")), catalog(now)))
     assert len(found) == count
     for a, b in found:
         assert weigh(crossing(a, b)).score >= 0.8
         assert weigh(crossing(a, b), sample(10)).score < 0.5
     with_ids = diff(catalog(table("t", "a:string#1", "b:int32#2")), catalog(table("t", "a:int32#1", "b:string#2")))
-    assert crossed(with_ids) == ()
+    assert swapped_types(with_ids) == ()

@@ -10,7 +10,7 @@ import pytest
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import parse
 from instep.schema.changes.describe import ColumnRenamed, TableRenamed
-from instep.schema.planning.aliases import OldName, renames, settled, views, why_over
+from instep.schema.planning.aliases import OldName, current_names, renames, views, why_over
 from instep.schema.planning.plan import StepGroup
 from instep.schema.planning.step import step
 
@@ -92,7 +92,7 @@ FOLLOWED = [
 
 @pytest.mark.parametrize(("names", "tables", "expected"), [f[1:] for f in FOLLOWED], ids=[f[0] for f in FOLLOWED])
 def test_what_becomes_of_old_names(names: list[OldName], tables: list[Table], expected: dict[str, str]) -> None:
-    found = settled(names, Catalog.of(tables), str.lower)
+    found = current_names(names, Catalog.of(tables), str.lower)
     assert {n.old: f"{n.table[1]}.{n.column}" for n in found} == expected
     assert {n.batch for n in found} == {""}
 

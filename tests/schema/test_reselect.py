@@ -15,7 +15,7 @@ from instep.schema.planning.projection import (
     is_read_again,
     left_out,
     loaded_columns,
-    turned,
+    reselected_columns,
 )
 from instep.schema.policy.policy import Policy
 
@@ -49,11 +49,11 @@ def read(*columns: Now) -> TableRead:
 )
 def test_turned(before: Now, after: Now, expected: list[tuple[str, str]]) -> None:
     had = (LoadedColumn(*before),)
-    assert [(t.column.name, t.what) for t in turned(read(after), had)] == expected
+    assert [(t.column.name, t.what) for t in reselected_columns(read(after), had)] == expected
 
 
 def test_nothing_is_known_of_a_table_that_was_never_loaded() -> None:
-    assert list(turned(read(HASHED), ())) == []
+    assert list(reselected_columns(read(HASHED), ())) == []
 
 
 def test_what_is_left_out_keeps_the_values_that_it_had() -> None:
@@ -63,7 +63,7 @@ def test_what_is_left_out_keeps_the_values_that_it_had() -> None:
     assert later == LoadedColumn("a", "1", read=False, hashed=True, type="string")
     assert left_out(read(OFF), (first,)) == (later,)
     assert left_out(read(HASHED), (first,)) == (first,)
-    assert [t.what for t in turned(read(READ), (later,))] == ["clear"]
+    assert [t.what for t in reselected_columns(read(READ), (later,))] == ["clear"]
 
 
 def test_hashes_wait_for_their_type() -> None:
@@ -72,8 +72,8 @@ def test_hashes_wait_for_their_type() -> None:
     held = replace(read(READ), columns=(ColumnRead(column, column, hashed=True),))
     had = loaded_columns(held)
     assert had == (LoadedColumn("a", None, read=True, hashed=False, type="string(9)"),)
-    assert [t.what for t in turned(held, had)] == ["waiting"]
-    assert [t.what for t in turned(read(HASHED), had)] == ["hashed"]
+    assert [t.what for t in reselected_columns(held, had)] == ["waiting"]
+    assert [t.what for t in reselected_columns(read(HASHED), had)] == ["hashed"]
 
 
 @pytest.mark.parametrize("backfill", ["none", "column", "table"])
@@ -104,4 +104,4 @@ def test_another_type(before: tuple[str, str], after: tuple[str, ...], again: bo
     column = Column("a", parse(after[1]), native=after[0])
     now = replace(read(READ), columns=(ColumnRead(column, replace(column, type=parse(after[-1]))),))
     had = LoadedColumn("a", None, native=before[0], type=before[1])
-    assert [t.what for t in turned(now, (had,))] == (["retyped"] if again else [])
+    assert [t.what for t in reselected_columns(now, (had,))] == (["retyped"] if again else [])

@@ -10,7 +10,7 @@ from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import parse
 from instep.schema.changes.describe import Change, ColumnRenamed, TableReplaced, apply
 from instep.schema.changes.diff import diff
-from instep.schema.planning.accept import accept, settle
+from instep.schema.planning.accept import accept, defer_blocked
 from instep.schema.planning.hazard import Capabilities
 from instep.schema.planning.naming import Naming, assign
 from instep.schema.planning.plan import Plan, StepGroup, desired, plan
@@ -66,7 +66,7 @@ class World:
 
     def plan(self, source: Catalog, explicit: Answer = lambda change: None) -> Plan:
         decisions, self.proposals = decide_all(diff(self.accepted, source), self.policy, explicit=explicit)
-        self.decisions = settle(decisions, self.accepted)
+        self.decisions = defer_blocked(decisions, self.accepted)
         after = assign(accept(self.decisions, self.accepted, source), NAMING)
         return plan(self.decisions, self.accepted, after, self.there, desired(after, NAMING), self.able)
 

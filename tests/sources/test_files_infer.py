@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instep.schema.catalog.types import Unknown
-from instep.sources.files.infer import comparable, infer, join, settled
+from instep.sources.files.infer import comparable, final_type, infer, join
 
 CASES = [
     ("nothing", [None, None], "unknown"),
@@ -48,7 +48,7 @@ CASES = [
 
 @pytest.mark.parametrize(("texts", "expected"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
 def test_types_of_texts(texts: list[str | None], expected: str) -> None:
-    assert str(settled(infer(pa.array(texts, pa.string()), Unknown()))) == expected
+    assert str(final_type(infer(pa.array(texts, pa.string()), Unknown()))) == expected
 
 
 def test_numbers_in_quotes_are_no_numbers() -> None:
@@ -67,10 +67,10 @@ numbers = st.one_of(
 def test_what_is_found_in_parts_is_what_is_found_at_once(one: list[str], two: list[str]) -> None:
     parts = [infer(pa.array(texts, pa.string()), Unknown()) for texts in (one, two)]
     whole = infer(pa.array([*one, *two], pa.string()), Unknown())
-    assert settled(join(*parts)) == settled(join(*reversed(parts))) == settled(whole)
+    assert final_type(join(*parts)) == final_type(join(*reversed(parts))) == final_type(whole)
 
 
 @given(st.lists(numbers, min_size=1, max_size=6))
 def test_every_text_fits_its_type(texts: list[str]) -> None:
-    kind = settled(infer(pa.array(texts, pa.string()), Unknown()))
+    kind = final_type(infer(pa.array(texts, pa.string()), Unknown()))
     assert comparable(pa.array(texts, pa.string()), kind).null_count == 0

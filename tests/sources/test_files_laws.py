@@ -18,7 +18,7 @@ from instep.project.sections.file_settings import FileOptions
 from instep.schema.catalog.types import parse
 from instep.sources.files import csv, formats, jsonl
 from instep.sources.files.config import METADATA
-from instep.sources.files.infer import NOTHING, infer, settled
+from instep.sources.files.infer import NOTHING, final_type, infer
 from instep.sources.files.listing import FileState
 from instep.sources.files.read import File, FileScan
 from instep.sources.files.shape import FileColumn, FilePart, FileShape, Piece, distinct
@@ -87,13 +87,13 @@ def test_any_table_of_texts_is_read_as_it_was_written(rows: Rows, newline: str) 
     assert texts(found) == rows
     assert lines(found) == list(range(2, len(rows) + 2))
     for at, column in enumerate(shape.columns):
-        assert settled(column.type) == _kind([row[at] for row in rows])
+        assert final_type(column.type) == _kind([row[at] for row in rows])
 
 
 def _kind(column: list[str | None]) -> Any:
     import pyarrow as pa
 
-    return settled(infer(pa.array(column, pa.string()), NOTHING))
+    return final_type(infer(pa.array(column, pa.string()), NOTHING))
 
 
 @settings(max_examples=40)
@@ -278,7 +278,7 @@ def test_moments_at_the_ends_of_the_calendar_can_be_read(text: str) -> None:
     from instep.schema.catalog.types import String
     from instep.sources.files.infer import comparable
 
-    kind = settled(infer(pa.array([text]), NOTHING))
+    kind = final_type(infer(pa.array([text]), NOTHING))
     if not isinstance(kind, String):
         [value] = comparable(pa.array([text]), kind).to_pylist()
         assert value is not None

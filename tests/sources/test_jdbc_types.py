@@ -11,7 +11,7 @@ from instep.schema.catalog.catalog import Column, Table
 from instep.schema.catalog.types import Boolean, DataType, Date, Int, String, Timestamp, TimestampTz, parse
 from instep.schema.planning.projection import ColumnRead, TableRead
 from instep.sources.base import CursorRange
-from instep.sources.jdbc.read import JdbcQuery, JdbcReader, settled
+from instep.sources.jdbc.read import JdbcQuery, JdbcReader, normalized_texts
 from instep.sources.jdbc.sql import Sql
 from instep.sources.jdbc.types import JdbcType, column_type, form_of, query_type
 from instep.spark.jdbc import Login
@@ -111,7 +111,7 @@ TEXTS: list[tuple[DataType, str, object]] = [
 def test_texts_of_drivers(kind: DataType, text: str, settles: object) -> None:
     chunk = Chunk("t", 0, JdbcQuery("SELECT", "", (kind,)).to_text())
     batch = pa.RecordBatch.from_arrays([pa.array([text, None])], ["c0"])
-    assert settled(chunk, batch).column(0).to_pylist() == [settles, None]
+    assert normalized_texts(chunk, batch).column(0).to_pylist() == [settles, None]
 
 
 LITERALS = [

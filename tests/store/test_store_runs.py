@@ -253,6 +253,6 @@ class TestHeartbeat:
 def test_several_runs_are_found_by_their_whole_ids(store: Store) -> None:
     first = store.runs.claim("a", "sync")
     second = store.runs.claim("b", "sync")
-    found = store.runs.several({first.id, second.id, first.id[:-1], "r-none"})
+    found = store.runs.get_many({first.id, second.id, first.id[:-1], "r-none"})
     assert {id: run.connection for id, run in found.items()} == {first.id: "a", second.id: "b"}
-    assert store.runs.several(()) == {}
+    assert store.runs.get_many(()) == {}

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from events.shows import shows
-from instep.control.object_history import trail
+from instep.control.object_history import object_history
 from instep.control.schema_history import catalog_of, compare, version_at, versions
 from instep.crash import Crashed
 from instep.operations.values import Side
@@ -85,7 +85,7 @@ def test_a_column_is_followed_through_its_names(world: World) -> None:
     world.evolve()
     world.run("ALTER TABLE tt ALTER bb TYPE bigint")
     world.evolve()
-    found = trail(world.store, "shop", "t.b")
+    found = object_history(world.store, "shop", "t.b")
     assert (found.table, found.column) == ("public.tt", "bb")
     assert [(e.label, e.kind) for e in found.entries] == [
         ("1.0", "table.added"), ("2.0", "column.renamed"), ("3.0", "table.renamed"), ("3.1", "column.widened"),
@@ -114,7 +114,7 @@ def test_another_server_is_no_change_of_the_schema(world: World) -> None:
     known = versions(world.store, "shop", "accepted")
     assert [v.label for v in known] == ["1.0", "1.1", "1.2"]
     assert compare(world.store, known[0], known[1]).lines == ()
-    assert [e.kind for e in trail(world.store, "shop", "t.a").entries] == ["table.added"]
+    assert [e.kind for e in object_history(world.store, "shop", "t.a").entries] == ["table.added"]
 
 
 @shows(trap=6)

@@ -253,7 +253,7 @@ def test_approved_and_rejected_changes(world: World) -> None:
 @pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["postgres", "mysql", "sqlite"])
 def test_an_unchanged_source_is_not_read_again_and_answers_the_same(make_world: MakeWorld, kind: str) -> None:
-    from instep.sync.detection.detect import detect, look
+    from instep.sync.detection.detect import detect, detect_if_changed
 
     world = make_world(kind)
     tables(world, "t", "u")
@@ -262,7 +262,7 @@ def test_an_unchanged_source_is_not_read_again_and_answers_the_same(make_world: 
     world.preview()
     context = world.context
     stored = world.store.discoveries.get("shop")
-    short, whole = look(context), detect(context, context.source.discover())
+    short, whole = detect_if_changed(context), detect(context, context.source.discover())
     assert stored is not None
     assert short.discovery.fingerprint == whole.discovery.fingerprint == stored.fingerprint
     assert (short.source, short.decisions, short.denied) == (whole.source, whole.decisions, whole.denied)

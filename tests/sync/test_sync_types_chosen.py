@@ -11,7 +11,7 @@ import pytest
 from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
 from instep.project.sections.tables import TableSettings
-from instep.sync.detection.detect import look
+from instep.sync.detection.detect import detect_if_changed
 from instep.sync.operations import set_key
 from quarantined import pending_of
 from sync_world import MakeWorld, World, counts, cursor
@@ -135,7 +135,7 @@ def test_a_name_that_fits_nothing_is_told(make_world: MakeWorld) -> None:
     context = world.context
     world.settings["t"] = chosen(amont="decimal(38,9)")
     world.run(*AMOUNTS)
-    notes = look(replace(context, tables_named={"public.t": ()})).notes
+    notes = detect_if_changed(replace(context, tables_named={"public.t": ()})).notes
     assert "public.t: `types` names amont, which is neither a column nor a type of it (did you mean amount?)" in notes
 
 

@@ -9,7 +9,7 @@ from web_world import Site, needs_browser, served, tab
 
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import parse
-from instep.server.web.screens.schema import turned
+from instep.server.web.screens.schema import switched_objects
 from instep.store.catalogs.discoveries import CachedDiscovery
 from instep.store.catalogs.reviews import DetectedChange
 
@@ -131,9 +131,9 @@ def test_switching_needs_its_role_and_a_key_stays(shop: Site) -> None:
 
 
 def test_only_what_is_set_otherwise_is_switched() -> None:
-    assert turned({"was": ["a", "b"], "on": ["b", "c"]}) == (["c"], ["a"])
-    assert turned({"was": ["a"], "on": ["a"]}) == ([], [])
-    assert turned({"turn_on": ["x"], "was": ["a"]}) == (["x"], [])
+    assert switched_objects({"was": ["a", "b"], "on": ["b", "c"]}) == (["c"], ["a"])
+    assert switched_objects({"was": ["a"], "on": ["a"]}) == ([], [])
+    assert switched_objects({"turn_on": ["x"], "was": ["a"]}) == (["x"], [])
 
 
 def test_a_large_schema_comes_in_pages(shop: Site) -> None:

@@ -117,7 +117,7 @@ def comment_change(backend: Backend, id: str, text: str) -> Comment:
 
 
 def assign_change(backend: Backend, id: str, assignee: str) -> Review:
-    """Name who is to look after a change, found as by `find_change`; "" for nobody. Return the change."""
+    """Assign a change, found as by `find_change`, to somebody; "" for nobody. Return the change."""
     change = find_change(backend, id).id
     done: Review = backend.operations.perform(AssignChangeRequest(change=change, assignee=assignee)).change
     return done
@@ -180,7 +180,7 @@ def answer_changes(backend: Backend, found: Sequence[Review], answer: Answer, *,
 
 
 def assign_changes(backend: Backend, found: Sequence[Review], assignee: str) -> list[Review]:
-    """Name who is to look after these changes, "" for nobody; return them as they are then."""
+    """Assign these changes to somebody, "" for nobody; return them as they are afterwards."""
     ids = tuple(review.id for review in found)
     parts = [ids[at : at + _AT_ONCE] for at in range(0, len(ids), _AT_ONCE)]
     requests = [AssignChangesRequest(assignee=assignee, ids=part) for part in parts]
@@ -188,7 +188,7 @@ def assign_changes(backend: Backend, found: Sequence[Review], assignee: str) -> 
 
 
 def snooze_changes(backend: Backend, found: Sequence[Review], end: datetime) -> list[Review]:
-    """Leave these open changes alone until then; return them. Raises Conflict if one of them is not open."""
+    """Snooze these open changes until then; return them. Raises Conflict if one of them is not open."""
     requests = [SnoozeChangeRequest(change=review.id, until=end.isoformat()) for review in found]
     return [done.change for done in backend.operations.perform_all(requests)]
 

@@ -210,7 +210,7 @@ class LocalBackend:
         return approving(context, found) if all(r.status in EXISTING for r in found) else AnswerPreview()
 
     def query(self, query: Query) -> Any:
-        """Return the one answer of a query."""
+        """Return the single result of a query."""
         return work_of(query_for(query))().find(self._seen, query)
 
     def items(self, query: Query, limit: int | None = None) -> list[Any]:

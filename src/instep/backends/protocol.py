@@ -21,23 +21,24 @@ class OperationBackend(Protocol):
         ...
 
     def execute(self, preview: Preview, allow: Sequence[str] = ()) -> Mapping[str, Any]:
-        """Carry it out; answers its result."""
+        """Execute what was previewed; return its result."""
         ...
 
     def run(self, connection: str, request: Request) -> Any:
-        """Do what is not shown first; return the record that its specification names."""
+        """Run an operation without a preview; return the record that its specification names."""
         ...
 
     def perform(self, request: ImmediateRequest) -> Any:
-        """Do at once what needs no job; return the record that its specification names."""
+        """Run an immediate operation, which needs no job; return the record that its specification names."""
         ...
 
     def rehearse(self, request: ImmediateRequest) -> Any:
-        """Do all of it but keep nothing; return the record that its specification names."""
+        """Run an immediate operation and roll it back; return the record that its specification names."""
         ...
 
     def perform_all(self, requests: Sequence[ImmediateRequest]) -> list[Any]:
-        """Do all of these at once, or none; return their records. Raises the error of what is refused."""
+        """Run all of these immediate operations in one transaction; return their records. Raises the error of the
+        first refused one."""
         ...
 
 
@@ -87,15 +88,15 @@ class Backend(Protocol):
     def has_connection(self, name: str) -> bool: ...
 
     def change_details(self, review: Review, sample: int) -> ChangeDetails:
-        """Return what source and destination tell of a change; over a server, which opens neither, nothing."""
+        """Return details of a change from source and destination; nothing over a server, which opens neither."""
         ...
 
     def preview_answer(self, connection: str, found: list[Review], answer: Answer | None) -> AnswerPreview:
-        """Return what an answer leads to; nothing over a server. `answer` None: the changes stay open."""
+        """Return the effects of an answer; nothing over a server. `answer` None: the changes stay open."""
         ...
 
     def query(self, query: Query) -> Any:
-        """Return the one answer of a query. Raises NotFound for an object that is not there."""
+        """Return the single result of a query. Raises NotFound for an object that does not exist."""
         ...
 
     def items(self, query: Query, limit: int | None = None) -> list[Any]:
@@ -115,6 +116,5 @@ class Backend(Protocol):
         ...
 
     def carry_rollout(self, request: ImmediateRequest) -> None:
-        """Have a rollout carried on by one step until it waits again: by a worker, or where none is, in this
-        process."""
+        """Advance a rollout by one step until it waits again: by a worker or, where none runs, in this process."""
         ...

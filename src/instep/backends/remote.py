@@ -148,7 +148,7 @@ class RemoteBackend:
         return AnswerPreview()
 
     def query(self, query: Query) -> Any:
-        """Return the one answer of a query."""
+        """Return the single result of a query."""
         spec, path, values = _address(query, query_for(query))
         found = self._api.post(path, values) if spec.has_body else self._api.get(path, **values)
         return record(result_of(spec), found)
@@ -164,7 +164,7 @@ class RemoteBackend:
         return Listing(self.items(query, limit), beside)
 
     def detect_group(self, group: ConnectionGroup) -> Mapping[str, str]:
-        """Put all detections into the queue at once, then wait for one after the other."""
+        """Queue all detections at once, then wait for one after the other."""
         failed: dict[str, str] = {}
         names = among(group, [(one.name, one.destination, one.tags) for one in self.items(ListConnections())])
         jobs = {name: self._works.begin(name, "detect", {"why": "rollout"})["id"] for name in names}

@@ -30,12 +30,13 @@ class Shows(Protocol):
 
 @dataclass
 class Follower:
-    """`watch` draws what is told while a job is waited for; `left` is called with its id when the user stops waiting:
-    the job goes on."""
+    """Waits for jobs of a server and shows their progress."""
 
     client: Client
     watch: Callable[[], AbstractContextManager[Shows]]
+    """Draws what is told while a job is waited for."""
     left: Callable[[str], None]
+    """Called with its id when the user stops waiting: the job goes on."""
     poll: float = POLL
     sleep: Callable[[float], None] = time.sleep
 
@@ -66,7 +67,7 @@ class Follower:
         return job
 
     def waits(self) -> Iterator[float]:
-        """Seconds before each next look."""
+        """Yield the seconds to wait before each next look."""
         wait = FIRST
         while True:
             yield min(wait, self.poll)
@@ -133,11 +134,12 @@ def report_of(client: Client, job: Job) -> SyncReport | None:
 
 @dataclass(frozen=True)
 class Works:
-    """`note` is told what stands in the way of a job."""
+    """Work that a server's workers do, job by job."""
 
     client: Client
     follower: Follower
     note: Callable[[str], None]
+    """Told what stands in the way of a job."""
 
     def begin(self, connection: str, what: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return the job that a request below a connection has put into the queue, or that was there already."""

@@ -126,8 +126,8 @@ class App:
         reread: Callable[[], Project] | None = None,
         spark: GivenSession | None = None,
     ) -> None:
-        """`store`: one that is open; without it, the project's is opened when it is needed. `reread` answers the
-        project as its files are now. `spark`: a session of the caller; without it, one is started when it is needed."""
+        """Take an open `store`, or open the project's when it is needed. `reread` returns the project as its files
+        are now. `spark` is a session of the caller; without it, one is started when it is needed."""
         from instep.project.text.references import ENV_FILE, FileWatch
 
         self.project = project
@@ -283,7 +283,7 @@ class App:
         return next(iter(known))
 
     def sync_context(self, connection: str) -> SyncContext:
-        """Everything that one connection's run needs."""
+        """Return everything that one connection's run needs."""
         self.traced()
         from instep.schema.planning.naming import Naming
         from instep.sync.context import SyncContext
@@ -398,7 +398,8 @@ class App:
         return self._given.spark if self._given is not None else None
 
     def spark_conf(self) -> dict[str, str]:
-        """Return what a Spark session needs from its start on to be given to this project, every lake as a catalog."""
+        """Return the settings that a Spark session needs from its start to be used for this project, with every lake
+        as a catalog."""
         from instep.spark.given import start_settings
 
         settings = self._spark(None)
@@ -424,7 +425,7 @@ class App:
         return LocalEngine()
 
     def engine_use(self) -> EngineUse:
-        """Return what is to read rows: the engine of the project, and where it runs."""
+        """Return the engine of the project and where it runs."""
         on_spark = self.project.engine == "spark"
         return EngineUse(self.project.engine, self._spark(None).where if on_spark else "")
 

@@ -31,7 +31,7 @@ class HealthCheck(QueryWork):
     """The health of the server."""
 
     def find(self, context: QueryContext, query: CheckHealth) -> HealthReport:
-        """Return what was found; a store that cannot be read is a finding."""
+        """Return the findings; a store that cannot be read is one."""
         try:
             found = tuple(HealthFinding(**asdict(one)) for one in stored(context.store))
         except InstepError as error:

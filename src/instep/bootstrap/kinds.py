@@ -34,8 +34,8 @@ def source(
     *,
     filtered: bool = True,
 ) -> Source:
-    """The source; one that remembers what its runs brought does so for a `connection`, and one that is a program runs
-    `on` other machines, if there are such. `filtered` false: it looks at all tables, whatever its patterns say."""
+    """Return the source. With a `connection` it can remember what its runs brought; a program runs `on` other
+    machines where there are any. `filtered=False` ignores the source's include and exclude patterns."""
     section = project.source(name)
     if not filtered:
         section = section.model_copy(update={"include": (), "exclude": ()})

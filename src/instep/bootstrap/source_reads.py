@@ -66,7 +66,7 @@ def main(descriptor: int) -> None:
 
 
 def _described(error: Exception) -> str:
-    """Return what an error says, without the secrets that this process has read."""
+    """Return an error's text without the secrets that this process has read."""
     text = blot(str(error)).strip().partition("\n")[0][:300]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 

@@ -86,12 +86,12 @@ class OrderedCommands(TyperGroup):
 
 
 def name_of(command: CommandInfo | TyperInfo) -> str:
-    """Return what is typed for a registered command or family of commands."""
+    """Return the words by which a registered command or family of commands is called."""
     return command.name or get_command_name(command.callback.__name__ if command.callback else "")
 
 
 def arrange(app: Typer) -> None:
-    """Put each command of the program under its heading, and leave it to the terminal where lines of help end."""
+    """Group the commands of the program under their headings, and leave line breaks in help to the terminal."""
     registered: list[CommandInfo | TyperInfo] = [*app.registered_commands, *app.registered_groups]
     for one in registered:
         one.rich_help_panel = _HEADINGS.get(name_of(one)) or _heading_of_folder(one)

@@ -77,7 +77,7 @@ _INSTEAD = {
 
 
 def refuse_local(command: str) -> None:
-    """InstepError if a server is named and this command (`changes map`; "" for help) does not work over one."""
+    """Raise InstepError if a server is named and this command (`changes map`; "" for help) does not work over one."""
     if not options.server or not command or command in LOCAL_COMMANDS or is_remote(command):
         return
     family = command.partition(" ")[0]

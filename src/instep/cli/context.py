@@ -97,12 +97,12 @@ def emit(data: Any, render: Callable[[Screen], None]) -> None:
 
 
 def write_json(data: Mapping[str, Any]) -> None:
-    """One document on stdout."""
+    """Write one JSON document to stdout."""
     sys.stdout.write(json_text({"format_version": FORMAT_VERSION, **data}) + "\n")
 
 
 def say(text: str, style: str = "") -> None:
-    """Talk: never mixed into data."""
+    """Write a message to stderr, so that it never mixes with data."""
     console(stderr=True).print(text, style=style)
 
 
@@ -116,7 +116,7 @@ def confirm(question: str) -> bool:
 
 
 def confirm_change(lines: Sequence[str], question: str) -> None:
-    """Say what happens and ask, on a terminal; elsewhere the command itself is the answer. Blocked for a no."""
+    """Show what happens and ask, on a terminal; elsewhere the command itself is the answer. Raises Blocked for a no."""
     for line in lines:
         console(stderr=True).write(f"  {line}")
     if options.interactive and not options.yes and sys.stdin.isatty() and not confirm(question):

@@ -32,7 +32,7 @@ from instep.errors import InstepError, visible
 
 
 def report(error: InstepError) -> int:
-    """Say what went wrong and what to do; returns the exit code."""
+    """Report the error and the next step; return the exit code."""
     if options.output == "json":
         title = (type(error).__doc__ or "").strip().splitlines()[0]
         _problem(type(error).__name__, title, error.message, error.hint, error.exit_code)
@@ -119,11 +119,9 @@ arrange(app)
 
 
 def run(arguments: list[str] | None = None) -> NoReturn:
-    """The console script: map errors to exit codes (docs/reference/commands.md); ours never show a stack trace.
-
-    One command makes little garbage, and imports some 300,000 objects: looking for it among them costs 0.07 s. What
-    lives long is looked at as often as it would be with a threshold of 100,000.
-    """
+    """Run the console script: map errors to exit codes (docs/reference/commands.md), without a stack trace for ours.
+    One command makes little garbage and imports some 300,000 objects, and collecting among them costs 0.07 s: hence
+    the higher threshold. Long-lived objects are collected as often as with a threshold of 100,000."""
     gc.set_threshold(500_000, 4, 100)
     try:
         leave(main(arguments))
@@ -213,7 +211,7 @@ _JOINED = re.compile(r"-([yh])([a-zA-Z].*)", re.DOTALL)
 
 
 def _check_folder(given: list[str]) -> None:
-    """A short option takes what follows it as it is: `-p=shop` would be the folder `=shop`, which `init` would make."""
+    """Refuse `-p=shop`: a short option takes `=shop` as its value, and `init` would create that folder."""
     for argument in takewhile(lambda word: word != "--", given):
         if argument.startswith("-p="):
             name = argument.removeprefix("-p=")
@@ -253,7 +251,8 @@ def with_only(word: str) -> typer.Typer:
 
 
 def hoisted(arguments: list[str]) -> list[str]:
-    """Global options may stand anywhere before `--`: they are moved to the front, those joined to others alone."""
+    """Return the arguments with the global options moved to the front; they may stand anywhere before `--`. An
+    option joined to its value moves alone."""
     first: list[str] = []
     rest: list[str] = []
     given = deque(arguments)

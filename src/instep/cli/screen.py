@@ -45,10 +45,11 @@ class Screen(Console):
         return super().render_str(visible(text), **options)
 
     def write(self, text: str, style: str = "") -> None:
-        """One line, whatever names are in the text; on a terminal folded at its width, commands in one piece."""
+        """Write one line, whatever the names in the text hold; on a terminal it is folded at its width, with
+        commands kept in one piece."""
         line = one_line(text)
         self.print(folded(line, self.width) if self.is_terminal else line, style=style)
 
     def on_broken_pipe(self) -> None:
-        """Tell the entry point that the reader has closed the pipe."""
+        """Report to the entry point that the reader has closed the pipe."""
         raise BrokenPipeError

@@ -35,7 +35,7 @@ def folded(line: str, width: int) -> str:
 
 
 def text_of(value: Any) -> str:
-    """A value of a database as people read it; bytes as `\\x61`."""
+    r"""Return a database value as people read it; bytes as `\x61`."""
     return f"\\x{value.hex()}" if isinstance(value, bytes) else str(value)
 
 

@@ -57,6 +57,6 @@ def cancel(store: Store, connection: str, table: Table, columns: Collection[str]
 
 
 def _is_about(job: Job, path: str, columns: Collection[str]) -> bool:
-    """A job for more than what is cancelled goes on."""
+    """Return whether the job is covered by the cancellation; a job that does more goes on."""
     named = set(job.options.get("columns", ()))
     return job.options.get("table") == path and (not columns or (bool(named) and named <= set(columns)))

@@ -122,8 +122,8 @@ class CompatDocuments:
 
 
 def _check_addresses(name: str, spec: Mapping[str, Any], before: Mapping[str, Any], stored: Iterable[Path]) -> None:
-    """InvalidObject for secrets of a connection that would be sent to another server once it has its source. One that
-    has named no server yet may name its first."""
+    """Raise InvalidObject for secrets of a connection that would be sent to another server once it has its source.
+    One that has named no server yet may name its first."""
     now, then = (
         {path: text for path, text in _scalars(one) if is_address(str(path[-1]), text)} for one in (spec, before)
     )

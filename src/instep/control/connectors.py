@@ -11,8 +11,8 @@ from instep.store.store import Store
 
 
 def forget_operations(project: Project, store: Store, connection: str) -> None:
-    """Forget the connector's state and the operations that wait, and removes the folder that these are in. Outside of
-    a transaction: files do not come back. InstepError if the folder cannot be removed."""
+    """Delete the connector's state and its pending operations, and their folder. Outside of a transaction: files do
+    not come back. Raises InstepError if the folder cannot be deleted."""
     store.connectors.forget(connection)
     store.connector_versions.forget(connection)
     folder = segments_folder(project.root, connection)

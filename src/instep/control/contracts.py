@@ -61,7 +61,7 @@ def checked(file: Path, catalog: Catalog) -> tuple[ContractDifference, ...]:
 
 
 def recorded(store: Store, connection: str) -> Catalog:
-    """Return what is accepted. InstepError before the first time."""
+    """Return the accepted catalog. Raises InstepError before the first acceptance."""
     if store.accepted.latest(connection) is None:
         raise InstepError(
             f"connection {connection} has accepted nothing yet", hint="leave --recorded out: the source is read then"

@@ -44,28 +44,33 @@ def constraint(connection: str, source: str) -> str:
 
 @dataclass(frozen=True)
 class RequestedDetection:
-    """`new`: the job was made for this; else it is the one that runs or waits already."""
+    """The job of a requested detection."""
 
     job: Job
     new: bool
+    """The job was made for this; else it is the one that runs or waits already."""
 
 
 @dataclass(frozen=True)
 class DetectorStatus:
-    """`state` processing: a detection runs. `internal_disabled`: it has switched itself off for `reason`. `job` is
-    the one that runs or waits, `last` the one that ended last. `options` are those of the source as a whole, `tables`
-    those of tables by pattern, as far as they are said."""
+    """Status of a connection's scheduled detector."""
 
     connection: str
     state: State
+    """Processing: a detection runs."""
     enabled: bool
     frequency: int
     internal_disabled: bool = False
+    """It has switched itself off for `reason`."""
     reason: str = ""
     job: Job | None = None
+    """The one that runs or waits."""
     last: Job | None = None
+    """The one that ended last."""
     options: Mapping[str, Any] = field(default_factory=dict)
+    """Those of the source as a whole."""
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Those of tables by pattern, as far as they are said."""
 
 
 def enabled(project: Project, connection: str) -> bool:
@@ -131,9 +136,9 @@ def idle(store: Store, project: Project, job: Job) -> str:
 
 
 def shared(store: Store, project: Project, job: Job) -> CachedDiscovery | None:
-    """Return what another connection of the same source has seen, if that serves this detection, too: its look began
-    after the detection was asked for, or, for a scheduled one, within the last minute. None if this one has to look
-    itself: also what a person asks for looks again."""
+    """Return what another connection of the same source has detected, if that serves this detection, too: it began
+    after this one was requested, or, for a scheduled one, within the last minute. None if this one has to detect
+    itself, as one that a person requests does."""
     if job.priority > SCHEDULED or job.options.get("asked"):
         return None
     source = project.source_of(job.connection)
@@ -156,7 +161,7 @@ def share(store: Store, project: Project, connection: str, begun: datetime) -> N
     store.looks.note(Look(source, project.source_hash(source), connection, seen, begun))
 
 
-def settle(store: Store, job: Job, counts: Mapping[str, Mapping[str, int]]) -> None:
+def disable_after_deletion(store: Store, job: Job, counts: Mapping[str, Mapping[str, int]]) -> None:
     """Disable the detector if its detection found a deletion that no option decides."""
     with store.transaction():
         store.events.add(_ended(job, "done", counts))

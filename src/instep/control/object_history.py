@@ -45,13 +45,13 @@ class HistoryEntry:
 
 @dataclass(frozen=True)
 class ColumnStatus:
-    """A column of the table and the accepted version that added it. `retained`: the source has removed it, the
-    destination keeps it."""
+    """A column of the table and the accepted version that added it."""
 
     column: str
     type: str
     alias: str
     retained: bool
+    """The source has removed it, the destination keeps it."""
     version: int
     label: str
     at: datetime
@@ -59,16 +59,19 @@ class ColumnStatus:
 
 @dataclass(frozen=True)
 class ObjectHistory:
-    """History of a table or column. `gone`: it is no longer accepted. `names` are its names, oldest first; `columns`
-    are the table's columns, or the one column, as last accepted; `entries` are oldest first."""
+    """History of a table or column."""
 
     connection: str
     table: str
     column: str
     gone: bool
+    """It is no longer accepted."""
     names: tuple[str, ...]
+    """Its names, oldest first."""
     columns: tuple[ColumnStatus, ...]
+    """The table's columns, or the one column, as last accepted."""
     entries: tuple[HistoryEntry, ...]
+    """Oldest first."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,7 @@ class _AcceptedHistory:
     backs: tuple[Mapping[Spot, Spot], ...]
 
 
-def trail(store: Store, connection: str, text: str) -> ObjectHistory:
+def object_history(store: Store, connection: str, text: str) -> ObjectHistory:
     """Return the history of TABLE or TABLE.COLUMN, under any name that it ever had; the schema may be left out where
     that is clear. InstepError if there is none."""
     past = _past(store, connection)
@@ -220,7 +223,7 @@ def _column_links(old: Table, new: Table, recorded: Sequence[Change]) -> dict[st
 
 
 def _find(past: _AcceptedHistory, connection: str, text: str) -> tuple[int, Spot]:
-    """(number of the newest version that has it, where)."""
+    """Return (number of the newest version that has the object, its place there)."""
     for names in (_full, _short):
         for at in range(len(past.catalogs) - 1, -1, -1):
             found = list(dict.fromkeys(s for s, name in names(past.catalogs[at]) if name == text))

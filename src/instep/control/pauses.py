@@ -72,7 +72,8 @@ def _command(review: Review) -> str:
 
 
 def _stops(review: Review, table: Ref | None) -> bool:
-    """A table's own change never keeps the rest of its connection from running."""
+    """Return whether the review blocks the connection, or this table of it. A table's own change never blocks the
+    rest of its connection."""
     if table is None:
         return review.action == "pause_connection"
     return review.table == table and (review.kind in BREAKING or review.action in PAUSES)

@@ -23,14 +23,16 @@ _UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(day
 
 @dataclass(frozen=True)
 class ChangeFilter:
-    """Filter for changes: by id, or open ones that match. `patterns` fit table.column or the kind; `kinds` a
-    kind or family; `tables` the table. Those of different sorts must all fit, of one sort any."""
+    """Filter for changes: by id, or open ones that match."""
 
     ids: tuple[str, ...] = ()
     connection: str | None = None
     patterns: tuple[str, ...] = ()
+    """Fit table.column or the kind."""
     kinds: tuple[str, ...] = ()
+    """A kind or family."""
     tables: tuple[str, ...] = ()
+    """The table. Those of different sorts must all fit, of one sort any."""
 
     @property
     def filters(self) -> bool:
@@ -97,7 +99,7 @@ def _event(review: Review, status: Answer, who: str) -> Event:
 
 
 def snooze(store: Store, reviews: Sequence[Review], until: datetime, who: str) -> list[Review]:
-    """Leave open changes alone until then, in one transaction; Conflict if one of them is not open."""
+    """Snooze open changes until then, in one transaction; raises Conflict if one of them is not open."""
     with store.transaction():
         done = store.reviews.snooze_many([r.id for r in reviews], until)
         store.events.add(*(ChangeSnoozed(r.connection, r.id, who, until.isoformat(), r.summary) for r in done))

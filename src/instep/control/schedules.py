@@ -52,7 +52,7 @@ def spread(name: str, seconds: float) -> float:
 
 
 def _interval(seconds: int, after: datetime, name: str) -> datetime:
-    """Fires lie on a grid from the epoch, moved by the name: a restart moves none."""
+    """Return the next time on a grid from the epoch, shifted by the name: a restart shifts none."""
     offset = int(spread(name, seconds))
     passed = (int(after.timestamp()) - offset) // seconds
     return datetime.fromtimestamp((passed + 1) * seconds + offset, UTC)
@@ -85,7 +85,7 @@ class Timetable:
         self.freshness = FreshnessWatch()
 
     def follow(self, store: Store, project: Project, now: datetime) -> list[str]:
-        """Bring schedules in step; answers what is wrong with any connection that was looked at."""
+        """Reconcile the schedules if settings have changed; return the problems of the connections."""
         mark = store.objects.mark()
         if project is self._project and mark == self._mark:
             return []
@@ -170,7 +170,8 @@ def upcoming(store: Store, project: Project, connection: str, now: datetime) -> 
 
 
 def _timed(one: Scheduled, now: datetime) -> Scheduled:
-    """Detections of one source come at the same time, so that one look serves them all."""
+    """Return the schedule with its next time; detections of one source come at the same time, so that one look
+    serves them all."""
     name = one.source if one.kind == "detect" else one.connection
     return replace(one, next_due=next_fire(one.spec, now, f"{name}/{one.kind}", one.timezone))
 
@@ -180,8 +181,8 @@ def _same(one: Scheduled, known: Scheduled | None) -> bool:
 
 
 def fire(store: Store, now: datetime, limit: int = 100) -> int:
-    """Put what is due into the queue, up to `limit` (others want to write, too); however often it should have come
-    meanwhile, it comes once. Answers how many came."""
+    """Queue what is due, up to `limit` (others want to write, too), once per schedule however often it was due
+    meanwhile. Return how many were queued."""
     due = store.schedules.due(now, limit)
     if not due:
         return 0

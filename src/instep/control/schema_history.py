@@ -19,24 +19,26 @@ Moment = datetime | int | Label
 
 @dataclass(frozen=True)
 class SchemaVersion:
-    """One version of the source's, the accepted or the destination's schema. `version` counts per side; `accepted` is
-    the accepted version at that time, `label` its major.minor ("" before the first); `run` is the run that detected or
-    created it."""
+    """One version of the source's, the accepted or the destination's schema."""
 
     connection: str
     side: Side
     version: int
+    """Counts per side."""
     at: datetime
     accepted: int
+    """The accepted version at that time."""
     label: str
+    """Its major.minor ("" before the first)."""
     run: str
+    """The run that detected or created it."""
     who: str = ""
     why: str = ""
     identity: str = ""
 
 
 def versions(store: Store, connection: str, side: Side) -> tuple[SchemaVersion, ...]:
-    """Oldest first."""
+    """Return the versions, oldest first."""
     found = store.accepted.history(connection)[::-1]
     if side == "accepted":
         return tuple(
@@ -52,7 +54,7 @@ def versions(store: Store, connection: str, side: Side) -> tuple[SchemaVersion, 
 
 
 def catalog_of(store: Store, version: SchemaVersion) -> Catalog:
-    """Return what the schema was."""
+    """Return the schema of the version."""
     if version.side == "accepted":
         return store.accepted.catalog(version.connection, version.version)
     return store.schemas.catalog(version.connection, version.side, version.version)
@@ -84,8 +86,8 @@ def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Cat
 
 
 def moment(text: str) -> Moment:
-    """`7` or `v7` is an accepted version, `2.1` or `v2.1` its major.minor number, everything else a time as ISO 8601
-    (a date is its beginning; without a zone it is UTC). Raises InstepError."""
+    """Parse `7` or `v7` as an accepted version, `2.1` or `v2.1` as its major.minor number, everything else as a time
+    in ISO 8601 (a date is its beginning; without a zone it is UTC). Raises InstepError."""
     plain = text.strip().removeprefix("v")
     major, point, minor = plain.partition(".")
     if _is_number(major) and _is_number(minor or "0") and bool(point) == bool(minor):

@@ -27,13 +27,15 @@ class Shard:
 
 @dataclass(frozen=True)
 class SharedTable:
-    """`name` is that at the destination. `missing` are shards of its namespace that do not have it."""
+    """A shared table with its shards."""
 
     destination: str
     name: str
+    """That at the destination."""
     shards: tuple[Shard, ...]
     columns: tuple[ShardedColumn, ...]
     missing: tuple[str, ...] = ()
+    """Shards of its namespace that do not have it."""
 
     @property
     def differing(self) -> tuple[ShardedColumn, ...]:

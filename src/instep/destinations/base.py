@@ -39,46 +39,47 @@ class StagingTarget:
     quarantine: str
     io: Mapping[str, str] = field(default_factory=dict, repr=False)
     types: Mapping[str, DataType] = field(default_factory=dict)
+    """Of columns that are stored as a wider type than the accepted one."""
     partition: Partitioning | None = None
     merge_compression: str = "zstd"
 
 
 @dataclass(frozen=True)
 class PartChange:
-    """Record of a schema commit for one shard of a shared table, whose rows have its name in `column`: `table` is the
-    table as that shard has it. `anew`:
-    its rows are those of another table by now, and the next load replaces them. `moves`: columns whose values go to
-    others in this shard's rows, all at once. `seen` is the number of the table's shape that all of this was planned
-    from; Conflict if it has another by now."""
+    """Record of a schema commit for one shard of a shared table, whose rows have its name in `column`: `table` is
+    the table as that shard has it."""
 
     shard: str
     column: str
     fence: int
     table: Table
     seen: int
+    """The number of the table's shape that all of this was planned from; Conflict if it has another by now."""
     anew: bool = False
+    """Its rows are those of another table by now, and the next load replaces them."""
     moves: tuple[tuple[str, str], ...] = ()
+    """Columns whose values go to others in this shard's rows, all at once."""
 
 
 @dataclass(frozen=True)
 class Commit:
-    """Record that is written in the same commit as the data. `cursor` is JSON or "", `accepted` the fingerprint of
-    the accepted table, `changes` the ids of the schema changes that this commit completes, `part` what becomes of one
-    shard of a shared table."""
+    """Record that is written in the same commit as the data."""
 
     run: str
     fence: int
     cursor: str = ""
+    """JSON or ""."""
     accepted: str = ""
+    """The fingerprint of the accepted table."""
     changes: tuple[str, ...] = ()
+    """The ids of the schema changes that this commit completes."""
     part: PartChange | None = None
+    """What becomes of one shard of a shared table."""
 
 
 @dataclass(frozen=True)
 class LoadState:
-    """Record of a table's last data commit, read from the destination itself. `deleted` tells whether
-    rows are marked as deleted. `version`: the number of the table's rows and columns, another one after every commit,
-    whoever makes it; "" where the destination has none."""
+    """Record of a table's last data commit, read from the destination itself."""
 
     run: str
     fence: int
@@ -88,7 +89,10 @@ class LoadState:
     bytes: int
     files: int
     deleted: bool = False
+    """Tells whether rows are marked as deleted."""
     version: str = ""
+    """The number of the table's rows and columns, another one after every commit, whoever makes it; "" where the
+    destination has none."""
 
 
 @dataclass(frozen=True)
@@ -140,9 +144,8 @@ class Merge:
 @dataclass(frozen=True)
 class LoadOutcome:
     """Rows changed by one load, as far as the destination counts them. Of the keys of a whole source table
-    (`Merge.keys`) whose rows were not staged: `absent` are those that no row of the table has, `returned` those whose
-    row is marked as deleted, and stays so. Their values are at the source only. `version`: that of the table by this
-    very commit, as `LoadState` has it; "" where the destination has none, or nothing was committed."""
+    (`Merge.keys`) whose rows were not staged: `absent` are those that no row of the table has, `returned` those
+    whose row is marked as deleted, and stays so. Their values are at the source only."""
 
     inserted: int = 0
     updated: int = 0
@@ -150,18 +153,21 @@ class LoadOutcome:
     absent: int = 0
     returned: int = 0
     version: str = field(default="", compare=False)
+    """That of the table by this very commit, as `LoadState` has it; "" where the destination has none, or nothing
+    was committed."""
 
 
 @dataclass(frozen=True)
 class UndropReport:
-    """Report on restoring a dropped column: `why_not` is the reason why it cannot be restored. `written`: rows written
-    since its drop, which have no value in it; `rewritten`: rows of files that were replaced since and have lost theirs.
-    `snapshot`: the rows from before the drop are kept, so that both get their values back by key."""
+    """Report on restoring a dropped column: `why_not` is the reason why it cannot be restored."""
 
     why_not: str = ""
     written: int = 0
+    """Rows written since its drop, which have no value in it."""
     rewritten: int = 0
+    """Rows of files that were replaced since and have lost theirs."""
     snapshot: bool = False
+    """The rows from before the drop are kept, so that both get their values back by key."""
 
 
 @dataclass(frozen=True)
@@ -174,23 +180,25 @@ class InvalidValueCount:
 
 @dataclass(frozen=True)
 class CastSample:
-    """A cast tried on a sample. Of `sampled` values (NULL is none) `invalid_values` do not fit, and `changed` would be
-    another value. `row` is the key of the first such row."""
+    """A cast tried on a sample. Of `sampled` values (NULL is none) `invalid_values` do not fit, and `changed` would
+    be another value."""
 
     sampled: int = 0
     invalid_values: int = 0
     changed: int = 0
     row: Mapping[str, object] = field(default_factory=dict, repr=False)
+    """The key of the first such row."""
 
 
 @dataclass(frozen=True)
 class RowLookup:
-    """Rows of a table, all of its columns, found by key: `numbers` are the keys' places in what was asked for, row by
-    row. `places` is the destination's own."""
+    """Rows of a table, all of its columns, found by key: `numbers` are the keys' places in what was asked for, row
+    by row."""
 
     rows: pa.Table
     numbers: Sequence[int]
     places: object = field(repr=False)
+    """The destination's own."""
 
 
 @dataclass(frozen=True)
@@ -207,29 +215,32 @@ class RowUpdate:
 
 @dataclass(frozen=True)
 class Fill:
-    """Values for rows that have NULL in some columns, found by key. `columns`: the number of its backfill by
-    destination column: what a backfill has been through already is known by its number. `values`: staged files with
-    the `key`, the columns and the column `meta`, each key once. `holds`: some of their values did not fit, and the
-    `meta` of those rows says so. New files are written into `folder`, below the table's location."""
+    """Values for rows that have NULL in some columns, found by key."""
 
     key: tuple[str, ...]
     columns: Mapping[str, int]
+    """The number of its backfill by destination column: what a backfill has been through already is known by its
+    number."""
     values: tuple[StagedFile, ...]
+    """Staged files with the `key`, the columns and the column `meta`, each key once."""
     meta: str
     folder: str
+    """New files are written into `folder`, below the table's location."""
     holds: bool = False
+    """Some of their values did not fit, and the `meta` of those rows says so."""
 
 
 @dataclass(frozen=True)
 class FillSize:
     """Data files that a fill has to look at (their number, rows and bytes), of how many; those that it has been
-    through before are not among them. `why_not` says why the table cannot be filled at all."""
+    through before are not among them."""
 
     files: int = 0
     rows: int = 0
     bytes: int = 0
     of: int = 0
     why_not: str = ""
+    """Says why the table cannot be filled at all."""
 
 
 @dataclass(frozen=True)
@@ -330,17 +341,20 @@ class Upkeep:
 
 @dataclass(frozen=True)
 class Savepoint:
-    """The table as it was from `at` on, known by its snapshot's `id`. `run` made it ("" if it was not one of ours), and
-    `cursor` is what it recorded ("" for none: the whole table is read). `rows`: about how many. `later`: the table's
-    columns that came after it, which have no value in it. `why_not`: why the table cannot be put back to it. `made`:
-    when its rows were written, which was before `at` if the table was put back to it."""
+    """The table as it was from `at` on, known by its snapshot's `id`."""
 
     id: int
     at: datetime
     run: str
+    """Made it ("" if it was not one of ours), and `cursor` is what it recorded ("" for none: the whole table is
+    read)."""
     rows: int
+    """About how many."""
     cursor: str
     current: bool = False
     later: tuple[str, ...] = ()
+    """The table's columns that came after it, which have no value in it."""
     why_not: str = ""
+    """Why the table cannot be put back to it."""
     made: datetime | None = None
+    """When its rows were written, which was before `at` if the table was put back to it."""

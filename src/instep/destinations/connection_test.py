@@ -86,12 +86,12 @@ def check_writable(name: str, *places: Path) -> None:
     """Raise ConnectError for the first file or folder of the destination that may not be written; one that is not
     there yet counts as the folder that it would be made in."""
     for place in places:
-        if why := why_not(there := _nearest(place)):
+        if why := unwritable_reason(there := _nearest(place)):
             raise ConnectError(f"destination {name}: {there} cannot be written: {why}", hint=_NEXT[why])
 
 
 def is_writable(place: Path) -> bool:
-    return not why_not(_nearest(place))
+    return not unwritable_reason(_nearest(place))
 
 
 def _nearest(place: Path) -> Path:
@@ -99,7 +99,7 @@ def _nearest(place: Path) -> Path:
     return next(found for found in (place, *place.parents) if found.exists())
 
 
-def why_not(place: Path) -> str:
+def unwritable_reason(place: Path) -> str:
     """Return why a file or folder that is there may not be written, "" if it may."""
     if os.access(place, os.W_OK):
         return ""

@@ -124,7 +124,7 @@ class SchemaFacet(Protocol):
         ...
 
     def state(self, ref: Ref, *, version: bool = False) -> LoadState | None:
-        """Return what the last load recorded. `version`: with that of its rows, also where that takes a look at
+        """Return the record of the last load. `version`: with the version of its rows, also where that takes reading
         them."""
         ...
 
@@ -135,8 +135,9 @@ class SchemaFacet(Protocol):
     def execute(
         self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit, workers: FileWorkers = HERE
     ) -> None:
-        """All steps of one table in one commit where the format can; `after` is the table they lead to, None for a
-        drop. `workers` rewrite a large table's files; those that were rewritten by a run that was killed count."""
+        """Execute all steps of one table, in one commit where the format can; `after` is the table that they lead
+        to, None for a drop. `workers` rewrite a large table's files; files that a killed run has rewritten already
+        are used."""
         ...
 
     def render_ddl(self, steps: Sequence[Step]) -> Sequence[str]:
@@ -145,7 +146,7 @@ class SchemaFacet(Protocol):
         ...
 
     def undrop_table(self, ref: Ref, table: Table, commit: Commit) -> None:
-        """A dropped table comes back under its name, with its rows; nothing if it is back already."""
+        """Bring back a dropped table under its name, with its rows; do nothing if it is back already."""
         ...
 
 
@@ -185,20 +186,20 @@ class WriteFacet(Protocol):
     def append(
         self, ref: Ref, files: Sequence[StagedFile], commit: Commit, spark: SparkStart | None = None
     ) -> LoadOutcome:
-        """`spark` is called where tasks of it can bring the rows."""
+        """Add the files' rows. `spark` is called where its tasks can bring them."""
         ...
 
     def overwrite(
         self, ref: Ref, files: Sequence[StagedFile], commit: Commit, spark: SparkStart | None = None
     ) -> LoadOutcome:
-        """Readers see the old rows or the new ones. `spark` is called as for `append`."""
+        """Replace all rows: readers see the old rows or the new ones. `spark` is called as for `append`."""
         ...
 
     def merge(
         self, spark: SparkStart | None, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit
     ) -> LoadOutcome:
-        """`spark` is called by a merge that takes Spark; without it, or a session, one that only Spark can do raises
-        SparkNeeded."""
+        """Merge the files' rows by key. `spark` is called by a merge that uses Spark; without it, or without a
+        session, a merge that only Spark can do raises SparkNeeded."""
         ...
 
     def is_large(self, ref: Ref, files: Sequence[StagedFile] = ()) -> bool:
@@ -207,7 +208,7 @@ class WriteFacet(Protocol):
         ...
 
     def fill_size(self, ref: Ref, columns: Mapping[str, int]) -> FillSize:
-        """Return what filling these columns touches, from metadata alone."""
+        """Estimate filling these columns, from metadata alone."""
         ...
 
     def fill(
@@ -219,9 +220,9 @@ class WriteFacet(Protocol):
         on_progress: Callable[[int, int], None],
         go_on: Callable[[], bool],
     ) -> Filled:
-        """Rows with NULL in a column get its value; a value that is there is never replaced. In several commits:
-        `on_progress` hears rows and bytes written so far, `go_on` is asked after each that
-        changed something. Without a session it is done in this process. Cursor and accepted fingerprint stay."""
+        """Fill NULLs of a column with its value, never replacing a value, in several commits: `on_progress` gets
+        rows and bytes written so far, `go_on` is called after each commit that changed something. Without a session
+        it is done in this process. Cursor and accepted fingerprint stay."""
         ...
 
     def promote(
@@ -232,15 +233,15 @@ class WriteFacet(Protocol):
         commit: Commit,
         workers: FileWorkers = HERE,
     ) -> Promoted:
-        """Rows with NULL in one of these columns (by destination name) get the value that their object in the column
-        `extra` has, which leaves the object; a value that is there stays, and so does the object then. Soft-deleted
-        rows too. In commits of their own, cursor and accepted fingerprint stay; Conflict if the table moves meanwhile:
-        what is committed by then stays."""
+        """Move values from the objects in the column `extra` into these columns (by destination name) where they are
+        NULL, soft-deleted rows included; a value that is there stays, and so does its object then. In commits of
+        their own: cursor and accepted fingerprint stay. Raises Conflict if the table moves meanwhile; what is
+        committed by then stays."""
         ...
 
     def restore_dropped_values(self, ref: Ref, column: str, commit: Commit, workers: FileWorkers = HERE) -> int:
-        """Rows that lack a value of a column that came back get it by key, as it was before the drop; returns how
-        many. Nothing for a table without a key, and where a dropped column keeps its values in the table."""
+        """Give rows without a value of a restored column the value from before the drop, by key; return how many. Do
+        nothing for a table without a key, and where a dropped column keeps its values in the table."""
         ...
 
     def lookup_rows(self, ref: Ref, keys: pa.Table) -> RowLookup:
@@ -249,8 +250,8 @@ class WriteFacet(Protocol):
         ...
 
     def update_rows(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
-        """Changes rows that were met, in one commit; Conflict, and nothing changed, if the table has moved since,
-        Fenced if a later run has claimed it."""
+        """Change rows that were looked up, in one commit. Raises Conflict, with nothing changed, if the table has
+        moved since, Fenced if a later run has claimed it."""
         ...
 
     def read(self, ref: Ref, names: Sequence[str] = (), filters: Sequence[ColumnFilter] = ()) -> pa.RecordBatchReader:
@@ -259,7 +260,7 @@ class WriteFacet(Protocol):
         ...
 
     def scan(self, ref: Ref, names: Sequence[str]) -> Scan | None:
-        """Return these columns of the rows as `read` has them, for tasks to read; None where only this process can."""
+        """Return a scan of these columns for tasks; None where only this process can read."""
         ...
 
     def first_rows(self, ref: Ref, limit: int) -> pa.Table:
@@ -267,12 +268,12 @@ class WriteFacet(Protocol):
         ...
 
     def count_invalid_values(self, ref: Ref, column: str, kind: DataType) -> InvalidValueCount:
-        """The values of a column that do not fit `kind`; reads that column."""
+        """Count the values of a column that do not fit `kind`; reads that column."""
         ...
 
     def sample_cast(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], limit: int) -> CastSample:
-        """Casts the values of a column in the first rows to `kind` and back; reads that column and the key columns
-        only, and no more files than hold these rows."""
+        """Cast a column's values in the first rows to `kind` and back; reads that column and the key columns only,
+        and only the files that hold these rows."""
         ...
 
 
@@ -309,7 +310,7 @@ class LifecycleFacet(Protocol):
         ...
 
     def test(self) -> list[Check]:
-        """Creates, writes, alters and drops a scratch table."""
+        """Create, write, alter and drop a scratch table; return the checks."""
         ...
 
     def check_writable(self) -> None:
@@ -317,21 +318,18 @@ class LifecycleFacet(Protocol):
         ...
 
     def deferred_create(self) -> AbstractContextManager[None]:
-        """Keep tables that are created within the block known to this process alone until rows are committed to them.
-
-        Destinations that cannot do so create them at once. Tables without rows are created at the end; none is there
-        if the block ends in an error.
-        """
+        """Keep tables that are created within the block known to this process alone until rows are committed to
+        them. Destinations that cannot do so create them at once. Tables without rows are created at the end; none
+        exists if the block ends in an error."""
         ...
 
     def shared_storage(self) -> StorageFolder | None:
-        """A folder, for files of a connection that belong to no table, that machines which write tables' files reach as
-        well; it may not be there yet. None where only the tables' own places are known."""
+        """Return a folder for files of a connection that belong to no table, reachable by the machines that write
+        tables' files; it may not exist yet. None where only the tables' own places are known."""
         ...
 
     def remove_uncommitted_files(self, ref: Ref, runs: Mapping[str, int]) -> None:
-        """Deletes what these runs (their fences by id), which are over, wrote for a claimed table and never
-        committed."""
+        """Delete what these ended runs (fences by run id) wrote for a claimed table and never committed."""
         ...
 
     def dropped(self, ref: Ref, source_id: str | None) -> bool:
@@ -339,11 +337,11 @@ class LifecycleFacet(Protocol):
         ...
 
     def undrop_report(self, ref: Ref, column: str) -> UndropReport:
-        """Return what of a dropped column can be restored."""
+        """Report what of a dropped column can be restored."""
         ...
 
     def purge_expired(self, refs: Iterable[Ref], fence: int) -> list[str]:
-        """Lets go of what these tables keep, and of all dropped tables, whose time is over; answers their names."""
+        """Purge the expired records of these tables and all expired dropped tables; return their names."""
         ...
 
 
@@ -351,12 +349,14 @@ class ClonesFacet(Protocol):
     """Tables as they are, kept under another name without the source."""
 
     def clone_table(self, ref: Ref, place: Ref, commit: Commit) -> int | None:
-        """A claimed table's rows stay readable at `place` as they are now, whatever becomes of the table; returns how
-        many, None (and no copy) if there are none. Nothing if that copy is there; Conflict if the name is taken."""
+        """Keep a claimed table's rows readable at `place` as they are now, whatever becomes of the table; return how
+        many, or None (and make no clone) if there are none. Do nothing if that clone exists; raises Conflict if the
+        name is taken."""
         ...
 
     def purge_clone(self, place: Ref, fence: int) -> None:
-        """Deletes a copy that `clone_table` made; nothing if it is gone. DestinationError for any other table."""
+        """Delete a clone that `clone_table` made; do nothing if it is gone. Raises DestinationError for any other
+        table."""
         ...
 
 
@@ -364,8 +364,8 @@ class PreviewFacet(Protocol):
     """A destination beside the destination, to try changes in."""
 
     def __call__(self, refs: Collection[Ref]) -> AbstractContextManager[Destination]:
-        """Give one that has these tables as they are now. It and all that is written into it are gone at the end, and
-        nothing of the destination itself is written. Blocked where there is no place for it."""
+        """Open a destination with these tables as they are now. It and all that is written into it are deleted at
+        the end, and the destination itself is not written to. Raises Blocked where there is no place for it."""
         ...
 
 
@@ -373,16 +373,18 @@ class SavepointsFacet(Protocol):
     """Tables that can be put back."""
 
     def savepoints(self, ref: Ref) -> Sequence[Savepoint]:
-        """Newest first. Raises DestinationError for a table that is not there or not ours."""
+        """Return the savepoints, newest first. Raises DestinationError for a table that does not exist or is not
+        ours."""
         ...
 
     def rows_at(self, ref: Ref, snapshot: int) -> int:
-        """Exact number of rows of a savepoint; soft-deleted ones included. DestinationError if its files are gone."""
+        """Return the exact number of rows of a savepoint, soft-deleted ones included. Raises DestinationError if its
+        files are gone."""
         ...
 
     def restore(self, ref: Ref, snapshot: int, base: int, rows: int, commit: Commit) -> None:
-        """Puts the rows back to a savepoint that has `rows`, in one commit; columns stay as they are, the snapshot
-        before stays readable for undoing. Conflict if the table stands on another snapshot than `base`."""
+        """Restore the rows to a savepoint that has `rows`, in one commit; columns stay as they are, and the snapshot
+        before stays readable for undoing. Raises Conflict if the table is at another snapshot than `base`."""
         ...
 
 
@@ -390,7 +392,7 @@ class MaintenanceFacet(Protocol):
     """Keeping tables fast and small."""
 
     def layout(self, ref: Ref) -> Layout:
-        """DestinationError for a table that is not there or not ours."""
+        """Raise DestinationError for a table that is not there or not ours."""
         ...
 
     def due(self, ref: Ref, how: Maintenance) -> bool:
@@ -402,8 +404,8 @@ class MaintenanceFacet(Protocol):
         ...
 
     def maintain(self, ref: Ref, work: Upkeep) -> Maintained:
-        """Rows and values stay as they are. Raises Fenced if a later run has claimed the table, Conflict if it moves
-        again and again: what was committed by then stays."""
+        """Compact, expire and clean up; rows and values stay as they are. Raises Fenced if a later run has claimed
+        the table, Conflict if it moves again and again: what was committed by then stays."""
         ...
 
 
@@ -420,13 +422,13 @@ class ViewsFacet(Protocol):
         ...
 
     def put(self, view: View, fence: int) -> None:
-        """Makes a view of a claimed table, or changes it where it differs, by the table's columns as they are now;
-        those that the table has not are left out. Conflict if the name is taken by what is not ours, Fenced if a later
-        run has claimed the table."""
+        """Make a view of a claimed table, or changes it where it differs, by the table's columns as they are now;
+        those that the table has not are left out. Conflict if the name is taken by what is not ours, Fenced if a
+        later run has claimed the table."""
         ...
 
     def drop(self, ref: Ref) -> None:
-        """Nothing if there is no view of ours of this name."""
+        """Drop our view of this name; do nothing if there is none."""
         ...
 
 
@@ -444,12 +446,12 @@ class SharingFacet(Protocol):
         ...
 
     def part(self, shard: str) -> Destination:
-        """Return the same destination, as one shard loads and reads it: only rows and columns of its own, and what is
-        recorded of them. Tables that the shard does not have are not there."""
+        """Return the destination as one shard loads and reads it: only rows and columns of its own, and their
+        records. Tables that the shard lacks do not exist there."""
         ...
 
     def whole(self, ref: Ref) -> SharedTable | None:
-        """A table with its shards (none: it is not shared); None if it is not there."""
+        """Return a table with its shards (empty if it is not shared), None if it does not exist."""
         ...
 
 
@@ -464,5 +466,5 @@ class ShardFacet(Protocol):
         ...
 
     def remarks(self, steps: Sequence[Step]) -> list[str]:
-        """Return which of the columns that these steps name the other shards lack, in sentences for people."""
+        """Return which of the columns of these steps the other shards lack, in sentences for people."""
         ...

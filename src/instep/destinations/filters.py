@@ -13,12 +13,13 @@ Operator = Literal["=", "<", "<=", ">", ">=", "in", "null", "not null"]
 
 @dataclass(frozen=True)
 class ColumnFilter:
-    """A column and what its value has to be. `values`: none for NULL, several for `in`, in the column's own type:
-    bool, int, Decimal, str, date, or datetime (with a zone where the column has one)."""
+    """A column and what its value has to be."""
 
     column: str
     operator: Operator
     values: tuple[Any, ...] = ()
+    """None for NULL, several for `in`, in the column's own type: bool, int, Decimal, str, date, or datetime (with a
+    zone where the column has one)."""
 
 
 @dataclass(frozen=True)

@@ -22,12 +22,12 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class Hashing:
-    """Hashing of values that were kept in clear, for a hashed column: `source` is the type that they had. `late`:
-    the column is hashed since it was accepted; without it what looks like a hash was kept as one."""
+    """Hashing of values that were kept in clear, for a hashed column: `source` is the type that they had."""
 
     source: DataType
     salt: bytes = field(repr=False)
     late: bool
+    """The column is hashed since it was accepted; without it what looks like a hash was kept as one."""
 
     def of(self, texts: Sequence[str | None]) -> list[str | None]:
         values = from_texts(texts, self.source, plain_type(self.source)).values
@@ -56,10 +56,12 @@ class OverflowColumn:
 
 @dataclass(frozen=True)
 class Promoted:
-    """`rows` that got a value; `invalid_values`: values that do not fit their column and stay where they are."""
+    """The result of moving overflow values into columns."""
 
     rows: int = 0
+    """That got a value."""
     invalid_values: int = 0
+    """Values that do not fit their column and stay where they are."""
 
 
 @dataclass(frozen=True)

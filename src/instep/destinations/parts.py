@@ -109,7 +109,7 @@ class RewriteArea:
         return f"{re.sub(r'[^A-Za-z0-9]+', '-', self.run)[:64]}-"
 
     def record(self, key: str, files: Sequence[StagedFile]) -> None:
-        """Say that the part `key` is finished."""
+        """Record that the part `key` is finished."""
         text = json.dumps([{**asdict(f), "footer": _text(f.footer), "partition": _plain(f.partition)} for f in files])
         file = self.folder.create(f"{self._own}{key}-{uuid.uuid4().hex[:8]}.json")
         with clear_errors(file.uri):
@@ -132,7 +132,7 @@ class RewriteArea:
         return name if file.path == self.folder.child(name) else ""
 
     def _read(self, name: str) -> tuple[StagedFile, ...] | None:
-        """Return what a record says; None for one whose writer was killed, or was another version's."""
+        """Return the files of a record; None for one whose writer was killed, or was another version's."""
         filesystem, path = self.folder.resolve(name)
         try:
             with filesystem.open_input_stream(path) as stream:

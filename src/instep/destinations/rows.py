@@ -25,8 +25,8 @@ from instep.stage.conform import compact_json
 
 
 def differing(values: pa.Array, old: DataType, new: DataType, target: pa.DataType) -> tuple[set[int], set[int]]:
-    """Positions of the values of type `old` that do not fit `new` (held as the Arrow type `target`), and of those
-    that are another value when they are cast there and back. NULL is neither."""
+    """Return positions of the values of type `old` that do not fit `new` (the Arrow type `target`), and of those
+    that come back as another value. NULL is neither."""
     there = cast(values, old, target, new)
     invalid_values = set(there.invalid_values)
     back = cast(there.values, new, values.type, old)
@@ -73,7 +73,7 @@ def _too_long(values: pa.Array, kind: DataType) -> list[int]:
 def tried(
     sample: pa.Table, column: str, key: Sequence[str], old: DataType, new: DataType, target: pa.DataType
 ) -> CastSample:
-    """Return what a cast there and back makes of the sampled values of `column`; `sample` has the key's columns too."""
+    """Return the sampled values of `column` cast there and back; `sample` has the key's columns too."""
     values = sample.column(column).combine_chunks()
     invalid_values, changed = differing(values, old, new, target)
     odd = min(invalid_values | changed, default=None)

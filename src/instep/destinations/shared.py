@@ -36,12 +36,12 @@ class RowsMoved(Conflict):
 
 
 def shard_column(prefix: str) -> str:
-    """Return what the column is called that tells a row's shard."""
+    """Return the name of the column with a row's shard."""
     return f"{prefix}shard"
 
 
 def with_shard(schema: pa.Schema, within: tuple[str, str] | None) -> pa.Schema:
-    """Return what a task writes, with the shard's name in every row of its column."""
+    """Return the schema that tasks write, with the shard's name in every row of its column."""
     if within is None:
         return schema
     at = schema.get_field_index(within[0])
@@ -49,7 +49,7 @@ def with_shard(schema: pa.Schema, within: tuple[str, str] | None) -> pa.Schema:
 
 
 def is_shared(ref: Ref) -> DestinationError:
-    """Return what is said to a connection that is no shard of the table."""
+    """Return the error for a connection that is no shard of the table."""
     return DestinationError(
         f"table {'.'.join(ref)} is shared by connections with a `shard`",
         hint="choose another namespace, or give this connection a `shard`, too",
@@ -66,17 +66,17 @@ class ShardStatus:
 
 @dataclass(frozen=True)
 class SharedTable:
-    """A shared table: its columns, those of all shards together, and the shards by name. `shape` is a number that
-    another one takes the place of with each change of schema."""
+    """A shared table: its columns, those of all shards together, and the shards by name."""
 
     table: Table
     parts: Mapping[str, ShardStatus]
     shape: int
+    """A number that another one takes the place of with each change of schema."""
 
 
 def landed(attempt: Callable[[], T]) -> T:
-    """A commit that other shards were in the way of is made again: none of them touches its rows. What was made of
-    another schema or of other rows is not."""
+    """Retry a commit that other shards were in the way of, as none of them touches its rows; not if it was made for
+    another schema or other rows."""
     for number in range(1, TRIES + 1):
         try:
             return attempt()
@@ -88,7 +88,7 @@ def landed(attempt: Callable[[], T]) -> T:
 
 
 def wait(number: int) -> None:
-    """Lets others commit, who may be many: up to a second, the longer the more often one was too late."""
+    """Wait for others to commit, up to a second: longer after each lost race."""
     time.sleep(random.uniform(0, min(2**number / 200, 1.0)))
 
 

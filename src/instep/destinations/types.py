@@ -26,8 +26,7 @@ from instep.schema.catalog.types import (
 
 @dataclass(frozen=True)
 class Stored:
-    """One row: the text form of a type and what it is in each format (`arrow`: in data files). `note` tells
-    what is special about it."""
+    """One row: the text form of a type and what it is in each format (`arrow`: in data files)."""
 
     type: str
     iceberg: str
@@ -36,6 +35,7 @@ class Stored:
     delta: str
     arrow: str
     note: str = ""
+    """Tells what is special about it."""
 
 
 _NARROWER = "Iceberg: the narrower type is recorded beside the column"

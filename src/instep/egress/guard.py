@@ -38,19 +38,21 @@ def looked_up(host: str, port: int) -> Sequence[str]:
 
 @dataclass(frozen=True)
 class JudgedHost:
-    """A host whose addresses were judged. `trusted`: every one of them is allow-listed."""
+    """A host whose addresses were judged."""
 
     host: str
     port: int
     addresses: tuple[str, ...]
     trusted: bool
+    """Every one of them is allow-listed."""
 
 
 @dataclass(frozen=True)
 class EgressGuard:
-    """`allow`: networks (`10.0.0.0/8`), addresses and host names that may be reached although they are inner ones."""
+    """Decides which hosts requests may reach."""
 
     allow: tuple[str, ...] = ()
+    """Networks (`10.0.0.0/8`), addresses and host names that may be reached although they are inner ones."""
     resolve: Resolve = field(default=looked_up, repr=False)
 
     def target(self, host: str, port: int) -> JudgedHost:

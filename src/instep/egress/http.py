@@ -27,7 +27,7 @@ class Talking(Protocol):
 
 @contextmanager
 def ended_at(talking: Talking, deadline: float) -> Iterator[None]:
-    """Ends the connection at `deadline` (of the monotonic clock) if the block is not over by then: what reads from it
+    """End the connection at `deadline` (of the monotonic clock) if the block is not over by then: what reads from it
     fails."""
 
     def end() -> None:
@@ -50,11 +50,12 @@ _UNFIT = re.compile(r"[\x00-\x20\x7f-\uffff\\]")
 
 @dataclass(frozen=True)
 class HttpAnswer:
-    """`body` is cut at 64 kB."""
+    """The answer to a request."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes
+    """Cut at 64 kB."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class HttpAddress:
 
 
 def place(url: str) -> HttpAddress:
-    """EgressRefused, without the URL, for one that is not plain http or https."""
+    """Parse a URL; raises EgressRefused, which does not repeat it, for one that is not plain http or https."""
     wrong = "" if not _UNFIT.search(url) else "it has characters that belong into no URL"
     try:
         parts = urlsplit(url)

@@ -43,7 +43,7 @@ def socket_of(project: Path) -> Path:
 
 
 def surroundings() -> tuple[object, ...]:
-    """Return what a process has of its caller and a fork of another process would not have."""
+    """Return the state that a process takes from its caller and a fork of another process lacks."""
     import resource
 
     limits = {name: resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")}

@@ -74,7 +74,7 @@ def connect(project: Path) -> socket.socket:
 
 
 def ask(project: Path, what: str) -> dict[str, Any] | None:
-    """Return what the running engine answers, None if there is none."""
+    """Return the running engine's answer, None if there is none."""
     try:
         peer = connect(project)
     except NoEngine:

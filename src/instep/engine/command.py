@@ -50,7 +50,7 @@ def become(streams: list[int], given: int, engine: int, run: Callable[[list[str]
 
 
 def end_with(parent: int) -> None:
-    """Have the kernel kill this process when the one that has forked it ends."""
+    """Make the kernel kill this process when the one that forked it ends."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None, use_errno=True).prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:

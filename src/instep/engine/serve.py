@@ -322,7 +322,7 @@ class EngineProcess:
     # Spark
 
     def _spark(self, peer: socket.socket, pid: int, settings: dict[str, Any]) -> None:
-        """Have a command told where Spark's session is, once it is there."""
+        """Report to a command where Spark's session is, once it runs."""
         command = self.commands.get(pid)
         if command is None:
             peer.close()
@@ -382,7 +382,7 @@ class EngineProcess:
         self.keeper = None
 
     def _end_keeper(self, *, timeout: float = 2 * _TIMEOUT, answer: dict[str, Any] | None = None) -> None:
-        """Have the keeper end, and its JVM with it; others are answered meanwhile."""
+        """End the keeper, and its JVM with it; others are answered meanwhile."""
         if (keeper := self.keeper) is None:
             return
         keeper.ends_until = time.monotonic() + timeout
@@ -497,7 +497,7 @@ def newest_code() -> tuple[int, int]:
 
 
 def identity_of(file: Path) -> tuple[int, int] | None:
-    """Return which file it is, None if there is none."""
+    """Return the file's identity, None if there is none."""
     try:
         found = file.lstat()
     except OSError:

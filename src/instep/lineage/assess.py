@@ -43,7 +43,7 @@ class ModelVerdict:
         return worst(f.level for f in self.findings)
 
     def of(self, change: str) -> Level:
-        """Return what one change does to it; what is wrong with the model itself makes it unknown for all of them."""
+        """Return the effect of one change on it; a fault of the model itself makes it unknown for all of them."""
         return worst(f.level for f in self.findings if f.change in ("", change))
 
 
@@ -72,7 +72,7 @@ class _Judge:
         return self._done[place]
 
     def reads(self, place: int) -> tuple[str, ...]:
-        """Return what a model that was judged reads."""
+        """Return the relations that an assessed model reads."""
         return tuple(sorted(self._found.get(place, ())))
 
     def _read(self, place: int) -> tuple[tuple[ModelFinding, ...], RelationShape]:
@@ -123,7 +123,8 @@ def _agreement(a: tuple[str, ...], b: tuple[str, ...]) -> int:
 
 
 def _seen_by_readers(model: Model, findings: tuple[ModelFinding, ...], shape: RelationShape) -> RelationShape:
-    """Return what breaks a model breaks its readers; what is unknown about it is unknown to them."""
+    """Return the shape as readers see it: what breaks a model breaks its readers, and what is unknown about it is
+    unknown to them."""
     edits = [e for e in shape.edits if e.kind == "shifted"]
     for finding in findings:
         if finding.level == "breaks":
@@ -173,7 +174,7 @@ class _Reading:
         self._findings.setdefault((edit.change, level, why), finding)
 
     def _shift(self, edit: ModelEdit, why: str, node: exp.Expr) -> None:
-        """The rows that come out are others, in silence."""
+        """Report that the model returns other rows, in silence."""
         self._add(edit, "silent", why, node)
         self._shifted.setdefault(edit.change, ModelEdit(edit.change, "shifted", edit.text))
 
@@ -218,7 +219,7 @@ class _Reading:
             self._shift(edit, why, column)
 
     def _rivals(self, scope: Scope, column: exp.Column, found: ResolvedColumn) -> None:
-        """A natural join makes one column of two."""
+        """Report that a natural join makes one column of two."""
         natural = any(j.method.upper() == "NATURAL" for j in scope.expression.args.get("joins") or ())
         for rival in found.rivals:
             for edit in rival.edits:
@@ -250,7 +251,7 @@ class _Reading:
                         self._shift(edit, f"its natural join is by other columns: {edit.text}", join.this)
 
     def _star(self, scope: Scope, star: exp.Star) -> None:
-        """A `*` inside a function other than count() makes a value of all columns."""
+        """Report a `*` inside a function other than count(), which makes a value of all columns."""
         node = star.parent if isinstance(star.parent, exp.Column) else star
         if isinstance(node.parent, exp.Count | exp.Select):
             return
@@ -279,7 +280,7 @@ class _Reading:
         )
 
     def _landed(self, query: exp.Expr, shape: RelationShape) -> RelationShape:
-        """Return what a CREATE or INSERT makes of what it selects: a list of columns has to fit."""
+        """Return the shape that a CREATE or INSERT makes of its query: a list of columns has to fit."""
         listed = query.this.expressions if isinstance(query.this, exp.Schema) else []
         if listed or isinstance(query, exp.Insert):
             self._count(shape, query, "what is selected does not fit its columns any more")
@@ -306,7 +307,7 @@ class _Reading:
         return shape
 
     def _passed(self, projection: exp.Expr) -> tuple[ModelEdit, ...]:
-        """Return what an expression takes over from its columns."""
+        """Return the edits that an expression inherits from its columns."""
         return tuple({e: None for c in projection.find_all(exp.Column) for e in self._stale.get(id(c), ())})
 
     def _compare_all(self, shape: RelationShape, by: str, node: exp.Expr) -> None:
@@ -315,7 +316,7 @@ class _Reading:
                 self._shift(edit, f"{by} compares all columns: {edit.text}", node)
 
     def _expanded(self, scope: Scope, star: exp.Expr) -> RelationShape:
-        """Return what a `*` or `t.*` stands for, without what its EXCEPT names."""
+        """Return the columns of a `*` or `t.*`, without those that its EXCEPT names."""
         of = self._sources.of(scope)
         qualifier = star.args.get("table") if isinstance(star, exp.Column) else None
         shapes = [s for n, s in of.items() if qualifier is None or n.lower() == qualifier.name.lower()]
@@ -343,12 +344,12 @@ def _merged(a: ModelField | None, b: ModelField | None) -> tuple[ModelEdit, ...]
 
 
 def _counted(shape: RelationShape) -> Iterator[ModelEdit]:
-    """Return what changes how many columns there are."""
+    """Return the edits that change the number of columns."""
     return (edit for field in shape.fields for edit in field.edits if edit.kind in ("added", "gone"))
 
 
 def _unpaired(left: RelationShape, right: RelationShape) -> Iterable[ModelEdit]:
-    """Return those that do so on one side only. The same change on both sides keeps them equal."""
+    """Return the edits that do so on one side only. The same change on both sides keeps them equal."""
     sides = [{(e.change, e.kind): e for e in _counted(shape)} for shape in (left, right)]
     return [side[key] for side, other in (sides, sides[::-1]) for key in side if key not in other]
 

@@ -117,7 +117,7 @@ def _quoted(relation: tuple[str, ...], dialect: str) -> str:
 
 
 def _lines(match: re.Match[str]) -> str:
-    """Nothing, in as many lines."""
+    """Return only the newlines of a match, so that line numbers stay valid."""
     return "\n" * match[0].count("\n")
 
 
@@ -127,7 +127,7 @@ def read_sql(paths: Sequence[Path], dialect: str) -> list[Model]:
 
 
 def _files(path: Path) -> Iterator[tuple[Path, str]]:
-    """(file, the name that messages show)."""
+    """Yield (file, the name that messages show)."""
     if path.is_file():
         yield path, path.name
         return

@@ -9,14 +9,17 @@ from sqlglot import exp
 
 @dataclass(frozen=True)
 class Model:
-    """`relation` is what others call it by, from the widest to the narrowest name. `query` is None where its SQL is not
-    known; `problem` says why. `depends` are the relations that it is said to read."""
+    """A downstream model or view."""
 
     name: str
     relation: tuple[str, ...]
+    """What others call it by, from the widest to the narrowest name."""
     query: exp.Expr | None
+    """None where its SQL is not known."""
     dialect: str = ""
     kind: str = "view"
     file: str = ""
     problem: str = ""
+    """Says why."""
     depends: tuple[tuple[str, ...], ...] = ()
+    """The relations that it is said to read."""

@@ -10,7 +10,7 @@ from instep.errors import SetupError
 
 @contextmanager
 def needs_sqlglot() -> Iterator[None]:
-    """Around the import of what reads SQL; SetupError without sqlglot."""
+    """Raise SetupError if an import in the block fails because sqlglot is missing."""
     try:
         yield
     except ModuleNotFoundError as error:

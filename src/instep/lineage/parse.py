@@ -24,7 +24,7 @@ class UnreadableSql(Exception):
 
 
 def check_dialect(dialect: str) -> str:
-    """`dialect`; ProjectError if there is none of that name."""
+    """Return `dialect`; raises ProjectError for an unknown one."""
     known = sorted(name for name in sqlglot.Dialect.classes if name)
     if dialect not in known:
         raise ProjectError(f"unknown SQL dialect {dialect!r}", hint=f"use one of: {', '.join(known)}")
@@ -49,7 +49,7 @@ def parse(text: str, dialect: str) -> list[exp.Expr]:
 
 
 def _defines_code(statement: exp.Expr) -> bool:
-    """A function or procedure: what it reads is in its body."""
+    """Return whether the statement defines a function or procedure: what it reads is in its body."""
     return isinstance(statement, exp.Create) and statement.kind in ("FUNCTION", "PROCEDURE", "TRIGGER", "TASK")
 
 
@@ -81,7 +81,7 @@ _NO_CONDITION = (exp.Query, exp.Window, exp.AggFunc, exp.Star, exp.Placeholder, 
 _ROW_ID = frozenset(("rowid", "_rowid_", "oid"))
 
 
-def fault(text: str, dialect: str, columns: Collection[str] = ()) -> str:
+def filter_error(text: str, dialect: str, columns: Collection[str] = ()) -> str:
     """Return why `text` cannot be a filter, "" if it can as far as the text tells.
 
     `columns`: the only names that it may have, for a dialect that takes an unknown one for a text.

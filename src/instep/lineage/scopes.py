@@ -27,7 +27,7 @@ class Case:
 
     @classmethod
     def of(cls, dialect: str) -> Case:
-        """MySQL's columns ignore case although its tables may not."""
+        """Return the dialect's case rules. MySQL's columns ignore case although its tables may not."""
         rule = Dialect.get_or_raise(dialect).normalization_strategy
         strict = rule is NormalizationStrategy.CASE_SENSITIVE and dialect not in ("mysql", "tsql", "fabric", "doris")
         folding = (NormalizationStrategy.LOWERCASE, NormalizationStrategy.UPPERCASE)
@@ -43,13 +43,14 @@ class Case:
 
 @dataclass(frozen=True)
 class ResolvedColumn:
-    """Resolution of a column. `rivals` are columns on their way that would make its name ambiguous or take its place;
-    `missing`: no table that it can come from has it."""
+    """Resolution of a column."""
 
     field: ModelField | None = None
     rivals: tuple[ModelField, ...] = ()
+    """Columns on their way that would make its name ambiguous or take its place."""
     captured: bool = False
     missing: bool = False
+    """No table that it can come from has it."""
 
 
 class Sources:
@@ -66,7 +67,7 @@ class Sources:
         return self._done.get(id(scope), UNKNOWN)
 
     def of(self, scope: Scope) -> Mapping[str, RelationShape]:
-        """Return what a scope reads, by the name that it has there. A pivot adds columns that nobody can tell."""
+        """Return the relations that a scope reads, by the names that they have there. A pivot adds unknown columns."""
         return {name: self._shape(node, source) for name, (node, source) in scope.selected_sources.items()}
 
     def _shape(self, node: exp.Expr, source: exp.Table | Scope) -> RelationShape:
@@ -98,7 +99,7 @@ class Sources:
         return None
 
     def _bare(self, scope: Scope, name: exp.Expr) -> ResolvedColumn:
-        """Inside out. What is on its way into an inner scope takes the place of what an outer one has."""
+        """Resolve a name from the inside out: an inner scope hides what an outer one has."""
         rivals: list[ModelField] = []
         at: Scope | None = scope
         open = False

@@ -44,20 +44,23 @@ class ModelEdit:
 
 @dataclass(frozen=True)
 class ModelField:
-    """A column. `coming`: it is not there yet."""
+    """A column."""
 
     name: str
     edits: tuple[ModelEdit, ...] = ()
     coming: bool = False
+    """It is not there yet."""
 
 
 @dataclass(frozen=True)
 class RelationShape:
-    """`open`: it may have columns that nobody knows. `edits` are of the whole relation."""
+    """The columns of a relation, with the changes that reach them."""
 
     fields: tuple[ModelField, ...] = ()
     open: bool = False
+    """It may have columns that nobody knows."""
     edits: tuple[ModelEdit, ...] = ()
+    """Of the whole relation."""
 
     def find(self, name: str, *, exact: bool = False, coming: bool = False) -> ModelField | None:
         """Return the column of that name: there today, or on its way."""
@@ -84,14 +87,15 @@ class ModelRelation:
 
 @dataclass(frozen=True)
 class ModelFinding:
-    """Effect of one change on one model. `line` is 1-based in its SQL, 0 where it is about no line; `output` the column
-    of the model that is affected, if it is one."""
+    """Effect of one change on one model."""
 
     change: str
     level: Level
     why: str
     line: int = 0
+    """1-based in its SQL, 0 where it is about no line."""
     output: str = ""
+    """The column of the model that is affected, if it is one."""
 
 
 def worst(levels: Iterable[Level]) -> Level:

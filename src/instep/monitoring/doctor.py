@@ -36,10 +36,11 @@ EXTRAS = {
 
 @dataclass(frozen=True)
 class Finding:
-    """`state`: warn is worth a look, bad keeps something from working."""
+    """A finding of `instep doctor`."""
 
     name: str
     state: Literal["ok", "warn", "bad"]
+    """Warn is worth a look, bad keeps something from working."""
     detail: str
     hint: str = ""
 
@@ -129,7 +130,7 @@ def _settings_text(settings: object) -> str:
 
 
 def _places(section: DestinationSection) -> Iterator[Path]:
-    """Folders of this machine where files are staged."""
+    """Yield folders of this machine where files are staged."""
     for key in ("staging", "warehouse"):
         value = getattr(section, key, "")
         if value and "://" not in value:
@@ -138,7 +139,7 @@ def _places(section: DestinationSection) -> Iterator[Path]:
 
 
 def stored(store: Store) -> Iterator[Finding]:
-    """Version and size of the store; keys; workers and what waits for them."""
+    """Yield the store's version and size, its keys, its workers and what waits for them."""
     from instep.store.engine.migrate import HEAD
 
     number, now = store.events.last_number(), store.gauges.now()

@@ -93,8 +93,7 @@ class Lineage:
             number = found[-1].number
 
     def documents(self, logged: LoggedEvent) -> list[dict[str, Any]]:
-        """Return what one event says; nothing for a run that is forgotten, or a connection that is not in the
-        project."""
+        """Return the documents of one event; none for a purged run, or a connection that is not in the project."""
         if logged.type in CHANGES:
             return [dataset_event(logged.at, dataset) for dataset in altered(self._versions, self.store, logged)]
         try:

@@ -95,7 +95,7 @@ def families(totals: Mapping[Total, float], now: Gauges) -> Iterator[Family]:
 def _summed(
     found: list[tuple[str, Labels, float]], live: Mapping[Labels, int], name: str
 ) -> list[tuple[str, Labels, float]]:
-    """Deliveries are counted when they are forgotten: those that are still on record come on top."""
+    """Add notifications still on record to the total: deliveries are counted when they are purged."""
     if name != "notifications":
         return found
     values = {labels: value for _, labels, value in found}
@@ -159,7 +159,7 @@ def fold(store: Store) -> int:
 
 
 def counted(events: Sequence[LoggedEvent], reviews: Mapping[str, Review]) -> Counted:
-    """`reviews` of the changes that the events tell of, by id."""
+    """Return the totals with these events; `reviews` has the changes that the events name, by id."""
     more: Counter[Total] = Counter()
     latest: dict[Total, float] = {}
     for event in events:

@@ -62,7 +62,7 @@ class LineageField:
 
 
 def run_id(*parts: str) -> str:
-    """The same parts are the same run for ever: events that are sent twice are one."""
+    """Return a run id; equal parts always give the same id, so that events sent twice count once."""
     return str(uuid5(NAMESPACE_URL, "instep:" + "/".join(parts)))
 
 
@@ -138,7 +138,7 @@ def destination_table(project: Project, destination: str, ref: Ref) -> Dataset:
 
 
 def _of(kind: str, name: str, settings: Mapping[str, Any], ref: Ref) -> Dataset:
-    """Hosts, databases and paths: nothing that lets anybody in."""
+    """Return a dataset named by host, database and path, without credentials."""
     path = ".".join(filter(None, ref))
     match kind:
         case "postgres":
@@ -155,7 +155,7 @@ def _of(kind: str, name: str, settings: Mapping[str, Any], ref: Ref) -> Dataset:
 
 
 def _place(root: str, parts: tuple[str, ...]) -> Dataset:
-    """Name a dataset below a folder or a bucket."""
+    """Return a dataset below a folder or a bucket."""
     found = urlsplit(root) if "://" in root else None
     if found is None:
         return Dataset("file", "/".join((root.rstrip("/"), *parts)))

@@ -15,7 +15,8 @@ SLICE = 1000
 
 
 def forget_some(store: Store, keep: RetentionSection, now: datetime, limit: int = SLICE) -> Mapping[str, int]:
-    """Up to `limit` of each sort; answers how many of each, nothing when all is done. What is forgotten was counted."""
+    """Purge up to `limit` records of each kind and return how many of each, nothing when all is done. What is purged
+    was counted before."""
     fold(store)
     forgotten = {
         "rollouts": store.rollouts.prune(now - keep.period("rollouts")),  # before the runs that they name

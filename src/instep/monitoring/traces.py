@@ -59,7 +59,7 @@ class Exporter(SpanExporter):
 
 
 def trace_to(guard: EgressGuard, settings: TracesSection) -> TraceExporter:
-    """Return what listens to the spans of this process, with these settings; there is one at a time."""
+    """Return the exporter of this process's spans, with these settings; there is one at a time."""
     global _current
     if _current is None or _current.made_of != (guard, settings):
         end()
@@ -125,7 +125,7 @@ def _failed(opened: Span, error: BaseException) -> None:
 
 
 def _attributes(facts: Mapping[str, Fact]) -> dict[str, Fact]:
-    """`instep.` before each name, and no secret in a text."""
+    """Prefix each name with `instep.`, and remove secrets from texts."""
     return {f"instep.{name}": _clean(value) for name, value in facts.items() if name != "trace_id"}
 
 

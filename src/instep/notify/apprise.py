@@ -22,7 +22,7 @@ class AppriseChannel:
         return f"{message.title}\n\n{markdown(message)}"
 
     def send(self, message: Message) -> int:
-        """0: Apprise tells no code."""
+        """Send the message; return 0, as Apprise reports no code."""
         try:
             from apprise import Apprise, NotifyFormat
         except ImportError:

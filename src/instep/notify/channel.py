@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 class Channel(Protocol):
     def payload(self, message: Message) -> str:
-        """Return what is sent, without signatures and logins."""
+        """Return the body that is sent, without signatures and logins."""
 
     def send(self, message: Message) -> int:
-        """Delivers; answers the receiver's code. Raises NotDelivered, or ConnectError if nobody answers."""
+        """Deliver the message; return the receiver's code. Raises NotDelivered, or ConnectError if nobody answers."""
 
 
 class NotDelivered(ConnectError):
     """The receiver has refused the message."""
 
     def __init__(self, why: str, *, code: int, hint: str = "", after: float = 0.0, gone: bool = False) -> None:
-        """`after`: not before so many seconds; `gone`: never again."""
+        """Set when to retry: not before `after` seconds, never if `gone`."""
         super().__init__(why, hint=hint or "see `instep notify log`")
         self.code, self.after, self.gone = code, after, gone
 
@@ -50,7 +50,7 @@ class PostChannel:
 
 
 def post_json(guard: EgressGuard, url: str, body: bytes, *, timeout: float, ca: str = "", **headers: str) -> int:
-    """Posts a document; its receiver must answer 2xx. What it answers is not repeated: it may hold anything."""
+    """Post a document; the receiver must answer 2xx. Its answer is not repeated: it may hold anything."""
     from instep.egress.http import post
 
     named = {"Content-Type": "application/json", **{k.replace("_", "-"): v for k, v in headers.items()}}
@@ -69,7 +69,7 @@ def post_json(guard: EgressGuard, url: str, body: bytes, *, timeout: float, ca: 
 
 
 def _after(answer: HttpAnswer) -> float:
-    """Seconds, by Retry-After: a number, or a date."""
+    """Return the seconds of Retry-After, which is a number or a date."""
     header = answer.headers.get("retry-after", "").strip()
     if header.isascii() and header.isdigit():
         return float(header[:9])

@@ -31,8 +31,8 @@ def counted(store: Store, lines: Iterable[MessageLine]) -> Mapping[str, Counts]:
 
 
 def counts_of(now: Catalog, lines: Iterable[MessageLine]) -> Counts:
-    """`now`: the source as it was seen last. Of a connection of which only a part is read, what is not read counts as
-    unchanged."""
+    """Return the counts of a message. `now` is the source as last seen; tables of a connection that are not read
+    count as unchanged."""
     notified = list(lines)
     fresh = {line.table for line in notified if line.kind == "table.added"}
     touched = {line.table for line in notified if line.kind.startswith(("column.", "key.", "cursor.", "table."))}
@@ -88,13 +88,15 @@ class Result:
 
 @dataclass
 class Sender:
-    """`channel` answers a channel by its name (InstepError if there is none); `source_of` the source of a connection;
-    `link` the address of a change or run."""
+    """Delivers due notices to their channels."""
 
     store: Store
     channel: Callable[[str], Channel]
+    """Answers a channel by its name (InstepError if there is none)."""
     source_of: Callable[[str], str]
+    """The source of a connection."""
     link: Link
+    """The address of a change or run."""
     now: Callable[[], datetime]
     draw: Callable[[], float] = field(default=random.random, repr=False)
     retention: timedelta = RETENTION
@@ -118,7 +120,7 @@ class Sender:
         return done
 
     def message(self, delivery: Delivery) -> Message:
-        """Return what a delivery says: the same at every attempt, as far as its changes are."""
+        """Return the message of a delivery: the same at every attempt, as far as its changes are."""
         notified = self.store.outbox.events_of(delivery)
         lines = lines_of(self.store, notified, self.source_of, self.link)
         counts = counted(self.store, lines)

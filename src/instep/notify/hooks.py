@@ -57,7 +57,7 @@ class About(Protocol):
 
 
 def words(event: Event) -> tuple[str, ...]:
-    """Return what an event is called by those who ask for it, the word that says most first; () for what has no
+    """Return the words by which webhooks subscribe to an event, the most specific first; () for an event without a
     word."""
     match event:
         case events.RunStarted() if event.kind in _SYNCS:
@@ -147,7 +147,7 @@ class _Known:
 
 
 def _about(event: Event, about: Callable[[str], About]) -> About:
-    """A connection that is deleted is known by its last event alone."""
+    """Return the connection that a message is about; a deleted one is known by its last event alone."""
     if isinstance(event, events.ConnectionDeleted):
         return _Known(event.service, event.namespace, event.destination)
     return about(event.connection)
@@ -188,7 +188,7 @@ def _text(document: Mapping[str, Any]) -> str:
 
 
 def signature(secret: str, body: bytes) -> str:
-    """HMAC-SHA256 in hexadecimal, in capitals: some receivers compare them as they are."""
+    """Return the HMAC-SHA256 in upper-case hexadecimal: some receivers compare the text as it is."""
     return hmac.new(secret.encode(), body, hashlib.sha256).hexdigest().upper()
 
 
@@ -202,7 +202,7 @@ def payload(word: str, logged: LoggedEvent, about: Callable[[str], About]) -> di
 
 
 def trial(word: str, at: datetime) -> dict[str, Any]:
-    """Return what the test of a hook sends."""
+    """Return the test message of a hook."""
     return _document(word, at, "_connection", _Known("_service", "_schema", "_group"), {}, "_sync")
 
 

@@ -160,7 +160,7 @@ def _run(store: Store, line: MessageLine, event: events.RunEnded) -> MessageLine
 
 
 def _change(store: Store, line: MessageLine, event: Event) -> MessageLine:
-    """A line about a change, or about a pause that one may have caused."""
+    """Return a line about a change, or about a pause that a change may have caused."""
     review = _review(store, getattr(event, "change", ""))
     line = replace(line, **_facts(review)) if review else line
     status, why = _status_and_reason(event)
@@ -185,7 +185,7 @@ def _review(store: Store, change: str) -> Review | None:
 
 
 def _status_and_reason(event: Event) -> tuple[str, str]:
-    """(status, why) of a change's event."""
+    """Return (status, reason) of a change's event."""
     match event:
         case events.ReviewNeeded() | events.ChangeReopened():
             return "needs a review", event.why
@@ -223,7 +223,7 @@ def _facts(review: Review) -> dict[str, Any]:
 
 
 def _moved(change: Change) -> tuple[Tone, str, str]:
-    """(tone, old, new). Defaults and comments are not told: they may hold what is nobody's business."""
+    """Return (tone, old, new). Defaults and comments are left out: they may hold private data."""
     match change:
         case kinds.ColumnAdded():
             return "added", "", str(change.after.type)
@@ -288,11 +288,12 @@ _CHANGES: dict[type[Event], tuple[Occasion, Severity]] = {
 
 @dataclass(frozen=True)
 class Meaning:
-    """`urgent`: neither merged with what comes later nor kept for a digest or the morning."""
+    """How an event is presented in a message."""
 
     occasions: frozenset[Occasion]
     severity: Severity
     urgent: bool = False
+    """Neither merged with what comes later nor kept for a digest or the morning."""
 
 
 def meaning(event: Event) -> Meaning | None:

@@ -37,7 +37,8 @@ class EmailChannel:
         return made(message, self._config.sender, self._config.to).as_string()
 
     def send(self, message: Message) -> int:
-        """Hand the mail to the server: 250. One that takes it for some of the addresses has taken it."""
+        """Send the mail by the server and return 250. A server that accepts it for some of the addresses has
+        accepted it."""
         config, end = self._config, time.monotonic() + STEPS * self._config.timeout
         try:
             with self._server() as server, ended_at(server, end):
@@ -166,7 +167,7 @@ _WHY = 1_000
 
 
 def text_of(message: Message) -> str:
-    """Plain text, a paragraph a line."""
+    """Return plain text, one paragraph per line."""
     lines, more = message.first(SHOWN)
     parts = [message.title, *("\n".join(_text(line)) for line in lines)]
     rest = [f"…and {more} more"] if more else []
@@ -174,7 +175,7 @@ def text_of(message: Message) -> str:
 
 
 def _counts(message: Message) -> Iterator[list[str]]:
-    """The counts of each connection, a line a level."""
+    """Yield the counts of each connection, one line per level."""
     for name, counts in message.counts.items():
         yield [f"{shown(name)}:", *(f"    {line}" for line in counts.lines())]
 
@@ -226,7 +227,7 @@ def _row(line: MessageLine) -> str:
 
 
 def _moved(line: MessageLine) -> str:
-    """Old and new: what was is struck through."""
+    """Return the old value struck through, and the new one."""
     old = f'<s style="color:#cf222e;{_MONO}">{as_html(line.old)}</s>' if line.old else ""
     new = f'<span style="color:#1a7f37;{_MONO}">{as_html(line.new)}</span>' if line.new else ""
     return f" {' → '.join(filter(None, (old, new)))}" if old or new else ""

@@ -25,15 +25,18 @@ _COUNTED = {"added": "new", "removed": "removed", "renamed": "renamed", "changed
 
 @dataclass(frozen=True)
 class Message:
-    """`id` is the same for every attempt to deliver it. `at`: when its first attempt became due. `counts`:
-    by connection. `notified`: the events themselves, for receivers with a form of their own."""
+    """A message to a channel."""
 
     id: str
+    """The same for every attempt to deliver it."""
     at: datetime
+    """When its first attempt became due."""
     lines: tuple[MessageLine, ...]
     digest: bool = False
     counts: Mapping[str, Counts] = field(default_factory=dict)
+    """By connection."""
     notified: tuple[NotifiedEvent, ...] = ()
+    """The events themselves, for receivers with a form of their own."""
 
     @property
     def severity(self) -> Severity:
@@ -70,14 +73,14 @@ class Message:
 
 
 def headline(line: MessageLine) -> str:
-    """Return what one line says, without reasons."""
+    """Return the text of one line, without reasons."""
     moved = f" ({line.old} → {line.new})" if line.old and line.new else ""
     text = " ".join(filter(None, (line.what, line.place)))
     return f"{text}{moved}{f', {line.status}' if line.status else ''}"
 
 
 def summary(lines: Sequence[MessageLine]) -> str:
-    """`3 notices (1 new, 1 removed), 1 needs a review`."""
+    """Return a summary such as `3 notices (1 new, 1 removed), 1 needs a review`."""
     counts = Counter(_COUNTED[line.tone] for line in lines if line.tone in _COUNTED)
     stopped = sum(line.tone == "stopped" for line in lines)
     waiting = sum(line.status == "needs a review" for line in lines)
@@ -89,7 +92,7 @@ def summary(lines: Sequence[MessageLine]) -> str:
 
 
 def details(line: MessageLine) -> list[tuple[str, str]]:
-    """(name, value) of all that is known of a line."""
+    """Return (name, value) of everything known of a line."""
     given = (
         ("source", line.source),
         ("connection", line.connection),
@@ -105,8 +108,7 @@ def details(line: MessageLine) -> list[tuple[str, str]]:
 
 
 def fewer(made: Callable[[int], T], fits: Callable[[T], bool]) -> T:
-    """Return what is made of so many lines, `SHOWN` at most: with fewer of them where it would not fit, one at the
-    least."""
+    """Return what `made` makes of at most `SHOWN` lines: fewer of them where it would not fit, at least one."""
     for most in range(SHOWN, 1, -1):
         if fits(found := made(most)):
             return found
@@ -120,7 +122,7 @@ LONGEST = 200
 
 
 def shown(text: str, longest: int = LONGEST) -> str:
-    """One line without control, direction or invisible characters (they become `\\x1b`), cut in the middle."""
+    r"""Return one line, cut in the middle, with control, direction and invisible characters escaped (`\x1b`)."""
     line = _HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
     if len(line) <= longest:
         return line
@@ -133,7 +135,7 @@ def as_html(text: str, longest: int = LONGEST) -> str:
 
 
 def as_slack(text: str, longest: int = LONGEST) -> str:
-    """Text in which nothing means anything to Slack: neither links nor mentions nor emphasis nor emoji."""
+    """Return text in which Slack finds no links, mentions, emphasis or emoji."""
     safe = shown(text, longest).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([*_~`:@#])", "\u200b\\1\u200b", safe)
 
@@ -145,5 +147,5 @@ def as_code(text: str, longest: int = LONGEST) -> str:
 
 
 def as_markdown(text: str) -> str:
-    """Text in which nothing means anything to Markdown, or to HTML within it."""
+    """Return text in which Markdown, and HTML within it, finds nothing."""
     return re.sub(r"([\\`*_{}\[\]()#+\-.!|~<>&:@$^=])", r"\\\1", shown(text, LONGEST))

@@ -122,7 +122,7 @@ class Routes:
 
 
 def _occasions(route: Notify, connection: ConnectionSection) -> Set[Occasion]:
-    """The switch of a connection adds all occasions of schema changes, or takes them."""
+    """Return the occasions of a route; a connection's switch adds all occasions of schema changes, or removes them."""
     if connection.notify_schema_changes is None:
         return frozenset(route.on)
     return frozenset(route.on) | SCHEMA if connection.notify_schema_changes else frozenset(route.on) - SCHEMA

@@ -70,14 +70,14 @@ def signing_key(secret: str) -> bytes:
 
 
 def signature(key: bytes, id: str, timestamp: int, body: bytes) -> str:
-    """`v1,` and the HMAC-SHA256 of id, timestamp and body."""
+    """Return `v1,` and the HMAC-SHA256 of id, timestamp and body."""
     signed = b".".join((id.encode(), str(timestamp).encode(), body))
     return f"v1,{base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()}"
 
 
 def payload(message: Message) -> dict[str, Any]:
-    """One notice is an event of its own type; several are one `org.instep.notices.v1`, with those that fit and the
-    range of numbers in which all of them are in the event log."""
+    """Return the payload: one notice is an event of its own type; several are one `org.instep.notices.v1`, with
+    those that fit and the range of event numbers in which all of them are found."""
     one = message.lines[0] if len(message.lines) == 1 else None
     made = {
         "specversion": "1.0",

@@ -28,9 +28,9 @@ Line = tuple[str, str]
 
 
 def costs(app: App, connection: str, found: PlanPreview, sample: int, *, keys: bool = True) -> dict[str, Any]:
-    """`steps`: one entry a step with what it touches; `lossy`: type changes tried on up to `sample` rows, each with the
-    key of a row that does not fit unless `keys` is false; `held`: source values tried on the accepted type where a new
-    one is not accepted."""
+    """Return `steps` (one entry per step with what it touches), `lossy` (type changes tried on up to `sample` rows,
+    each with the key of a row that does not fit unless `keys` is false) and `held` (source values tried on the
+    accepted type where a new one is not accepted)."""
     from instep.sync.loading.backfill import requested_backfills
     from instep.sync.schema_changes.invalid_values import invalid_values
     from instep.sync.schema_changes.lossy_casts import lossy_casts
@@ -73,19 +73,19 @@ def _backfill(one: RequestedBackfill, known: Sequence[Rate]) -> dict[str, Any]:
 
 
 def tried_of(app: App, review: Review, sample: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return what a plan tells of an open change of a type: up to `sample` source values tried on the accepted type, as
-    long as a new one is not accepted, and values of the destination tried on the new type. Nothing for other changes,
-    and for 0."""
+    """Return the tests of an open type change as a plan shows them: up to `sample` source values tried on the
+    accepted type, as long as a new one is not accepted, and values of the destination tried on the new type. Nothing
+    for other changes, and for 0."""
     if review.kind not in ("column.retyped", "column.narrowed") or review.status != "open" or not sample:
         return [], []
     from instep.schema.changes.describe import change_from_dict, key
-    from instep.sync.detection.detect import look
+    from instep.sync.detection.detect import detect_if_changed
     from instep.sync.schema_changes.invalid_values import invalid_values
     from instep.sync.schema_changes.lossy_casts import lossy_casts
 
     context, content = app.sync_context(review.connection), key(change_from_dict(review.change))
     try:
-        found = look(context, count=False)
+        found = detect_if_changed(context, count=False)
         counted = [
             _invalid_value({content: review}, one) for one in invalid_values(context, found, sample, only=content)
         ]
@@ -154,15 +154,17 @@ SHORTEST = 0.01
 
 @dataclass(frozen=True)
 class TimeEstimate:
-    """Seconds: the median, the least and the most. `runs` is how many recorded ones it rests on; 0: unknown. `own`:
-    they are of the same table. `mode`: the one that all of them had."""
+    """Seconds: the median, the least and the most."""
 
     seconds: float = 0.0
     low: float = 0.0
     high: float = 0.0
     runs: int = 0
+    """How many recorded ones it rests on; 0: unknown."""
     own: bool = False
+    """They are of the same table."""
     mode: str = ""
+    """The one that all of them had."""
 
     def __str__(self) -> str:
         if not self.runs:
@@ -181,7 +183,7 @@ def _span(seconds: float) -> str:
 
 
 def from_rates(rows: int, rates: Iterable[float], *, own: bool) -> TimeEstimate:
-    """`rates` are rows per second of runs."""
+    """Estimate from `rates`, rows per second of earlier runs."""
     times = sorted(rows / rate for rate in rates if rate > 0)
     if not times:
         return TimeEstimate()
@@ -190,11 +192,12 @@ def from_rates(rows: int, rates: Iterable[float], *, own: bool) -> TimeEstimate:
 
 @dataclass(frozen=True)
 class Rate:
-    """Speed of one run for one table. `speed`: rows per second, from the first one read to the commit."""
+    """Speed of one run for one table."""
 
     table: tuple[str, str]
     mode: str
     speed: float
+    """Rows per second, from the first one read to the commit."""
 
 
 def rates(store: Store, connection: str) -> tuple[Rate, ...]:
@@ -212,15 +215,15 @@ def _rates(store: Store, connection: str) -> Iterator[Rate]:
 
 
 def reading(known: Iterable[Rate], table: tuple[str, str], mode: str, rows: int) -> TimeEstimate:
-    """Reading `rows` of an accepted table in this mode and committing them: by runs of the table itself, else of
-    others. A run of another mode says nothing: to append is not to merge."""
+    """Estimate reading `rows` of an accepted table in this mode and committing them: by runs of the table itself,
+    else of others. Runs of another mode do not count: appending is not merging."""
     same = [rate for rate in known if rate.mode == mode]
     mine = [rate.speed for rate in same if rate.table == table]
     return replace(from_rates(rows, mine or [rate.speed for rate in same], own=bool(mine)), mode=mode)
 
 
 def rewriting(store: Store, connection: str, path: str, rows: int) -> TimeEstimate:
-    """Writing `rows` of a destination table again, by the steps on record that did."""
+    """Estimate rewriting `rows` of a destination table, by recorded steps that did so."""
     steps = store.steps.timed(connection, "column.rewritten", RUNS)
     took = [(s.at_table == path, s.rows / seconds) for s in steps if (seconds := _took(s)) >= SHORTEST]
     mine = [rate for own, rate in took if own]

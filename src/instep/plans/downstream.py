@@ -102,7 +102,7 @@ class ImpactAnswer:
 
     @classmethod
     def of_job(cls, job: Job, decode: Callable[[Any, Mapping[str, Any]], Any]) -> ImpactAnswer:
-        """Return what the job has answered; `decode` makes a record of a document."""
+        """Return the job's answer; `decode` makes a record of a document."""
         from instep.sync.operations.impact import Looked
 
         return cls(job.result) if "models" in job.result else cls(looked=decode(Looked, job.result))
@@ -112,7 +112,7 @@ class JudgeImpact(DirectWork):
     """The work of the operation `impact`."""
 
     def run(self, context: SyncContext, request: ImpactRequest) -> ImpactAnswer:
-        """Look at the changes, and judge the project's models if that is asked for."""
+        """Detect the changes, and assess the project's models if requested."""
         from instep.sync.operations.impact import judged, looked
         from instep.sync.schema_changes.evolve import preview
 
@@ -121,7 +121,7 @@ class JudgeImpact(DirectWork):
         return ImpactAnswer(looked=found) if models is None else ImpactAnswer(impact_document(judged(found, models)))
 
     def document(self, result: ImpactAnswer) -> Mapping[str, Any]:
-        """Return the one of the two that there is."""
+        """Return the one of the two documents that exists."""
         return asdict(result.looked) if result.looked is not None else result.verdicts or {}
 
 

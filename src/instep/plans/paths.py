@@ -69,7 +69,7 @@ def _entry(ref: tuple[str, str], operation: str, rows: int, by: str) -> dict[str
 
 
 def large_lines(found: Sequence[Mapping[str, Any]]) -> Iterator[Line]:
-    """Yield what `large_work` has found, for people."""
+    """Yield the findings of `large_work`, for people."""
     if found:
         yield "Large tables", "bold"
     for one in found:

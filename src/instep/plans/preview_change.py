@@ -92,11 +92,12 @@ class PreviewedModel:
 
 @dataclass(frozen=True)
 class ChangePreview:
-    """Effects of a change. `steps` are those at the destination; `notes` what was left out."""
+    """Effects of a change."""
 
     change: str
     summary: str
     steps: tuple[str, ...]
+    """Those at the destination."""
     tables: tuple[PreviewedTable, ...]
     models: tuple[PreviewedModel, ...] = ()
     notes: tuple[str, ...] = ()
@@ -227,7 +228,7 @@ def check_previewed(context: SyncContext, change: Review, statuses: Collection[R
 
 @contextmanager
 def _beside(context: SyncContext) -> Iterator[SyncContext]:
-    """Give the connection with a copy of the store, over tables beside its own."""
+    """Open the connection with a copy of the store, over tables beside its own."""
     accepted = [t for t in context.store.accepted.catalog(context.name).tables if not t.retained]
     refs = [destination_ref(table, context.naming) for table in accepted]
     make = context.destination.lifecycle.preview

@@ -31,7 +31,12 @@ from instep.sources.airbyte.upgrade import (
     stream_differences,
 )
 from instep.sources.connector.segment import LogLine
-from instep.sources.versions import BreakingChange, crossed, parse_breaking_changes, read_breaking_changes
+from instep.sources.versions import (
+    BreakingChange,
+    breaking_changes_between,
+    parse_breaking_changes,
+    read_breaking_changes,
+)
 from instep.sync.claim import claimed
 from instep.sync.context import SyncContext
 from instep.sync.detection.version_deadline import resume_upgraded
@@ -298,7 +303,7 @@ class _Upgrading:
         return [one for one in found if one is not None]
 
     def about_states(self) -> Iterator[str]:
-        """Yield what becomes of the states."""
+        """Yield the effects on the states."""
         if not self.request.rollback:
             yield _ABOUT_STATES
             return
@@ -326,10 +331,10 @@ class _Upgrading:
         ):
             found |= {one.version: one for one in changes}
         low, up = (after, self.before) if self.request.rollback else (self.before, after)
-        return crossed(list(found.values()), low.version, up.version)
+        return breaking_changes_between(list(found.values()), low.version, up.version)
 
     def outlook(self, connection: str, after: Pin, streams: DiscoveredStreams) -> ConnectionOutlook:
-        """Return what the next sync of a connection would do with the other version; nothing of it is kept."""
+        """Return what the next sync of a connection would do with the other version; nothing of it is recorded."""
         own = self.app.sync_context(connection)
         new = _source(self.app, connection, self.name, after)
         new.know(streams)

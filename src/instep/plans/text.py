@@ -16,7 +16,7 @@ _SIGNS = {"+": "green", "-": "red", "~": "yellow", "!": "bold yellow"}
 
 
 def plan_lines(found: PlanPreview, engine: EngineUse, *, every: bool) -> Iterator[Line]:
-    """The plan, what waits with its id, what a column that was added to a table with a cursor means, and modes."""
+    """Yield the plan, what waits with its id, what a column added to a table with a cursor means, and the modes."""
     from instep.schema.planning.explain import NOTHING, explain
 
     for line in explain(found.plan, found.impact):
@@ -68,7 +68,7 @@ def _mode(table: Table, choice: TableMode) -> str:
 
 
 def proposal_lines(found: PlanPreview) -> Iterator[tuple[str, str]]:
-    """The suspected renames of a detection that are open, with their ids, or approved and not carried out yet."""
+    """Yield the suspected renames of a detection that are open, or approved and not applied yet, with their ids."""
     from instep.schema.policy.similarity import PROPOSAL
 
     proposals = [r for r in found.reviews.values() if r.rule == PROPOSAL and r.status in ("open", "approved")]
@@ -91,6 +91,6 @@ def evidence_lines(r: Review) -> list[str]:
 
 
 def _pair(review: Review) -> str:
-    """`old -> new: score`, without what the score is made of."""
+    """Return `old -> new: score`, without the evidence behind the score."""
     line: str = review.evidence["line"]
     return line.removesuffix("; ".join(review.evidence["evidence"])).rstrip(": ")

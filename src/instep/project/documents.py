@@ -55,9 +55,10 @@ MOST_VALUES, MOST_SECRETS, MOST_PROBLEMS = 20_000, 100, 100
 
 
 class InvalidDocument(ProjectError):
-    """A document is not as it must be. `problems` are (place, text); `below` is where it stands in a request."""
+    """A document is not as it must be."""
 
     problems: tuple[tuple[Path, str], ...] = ()
+    """(place, text); `below` is where it stands in a request."""
     below = ""
 
 
@@ -80,14 +81,14 @@ def _adapter(kind: ObjectKind) -> TypeAdapter[Section]:
 
 
 def check_name(kind: ObjectKind, name: str) -> None:
-    """InvalidObject for what cannot be a name in the project file."""
+    """Raise InvalidObject for what cannot be a name in the project file."""
     if not NAME.fullmatch(name):
         message = "a name starts with a letter and has letters, digits, _ and - only (63 at most)"
         raise InvalidObject(kind, name[:63], [((), message)])
 
 
 def check_storable(kind: ObjectKind, name: str, spec: Mapping[str, Any]) -> None:
-    """InvalidObject for what no database takes, or no file: numbers that are none, half characters, bottomless
+    """Raise InvalidObject for what no database takes, or no file: numbers that are none, half characters, bottomless
     nesting, more than MOST_VALUES values."""
     try:
         problems = list(_unstorable(spec, ()))
@@ -195,7 +196,7 @@ def written(value: Any) -> Any:
 
 
 def texts(value: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
-    """(place, text) of every text in a document, references included; keys are none."""
+    """Yield (place, text) of every text in a document, references included, keys left out."""
     if isinstance(value, dict | list | tuple):
         items = value.items() if isinstance(value, dict) else enumerate(value)
         for key, item in items:
@@ -246,7 +247,7 @@ def parent_of(data: Any, path: Path) -> Any:
 
 
 def value_at(data: Any, path: Path) -> Any:
-    """Return what stands at a path, None for nothing."""
+    """Return the value at a path, None for nothing."""
     for part in path:
         try:
             data = data[part]

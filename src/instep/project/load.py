@@ -15,7 +15,7 @@ from instep.project.project import Project
 from instep.project.sections.models import ProjectFile
 from instep.project.sections.policies import CHOOSERS, is_word
 from instep.project.text import tree as yaml_tree
-from instep.project.text.problems import Problem, dotted, near, placed_problems, problems_of, raise_all
+from instep.project.text.problems import Problem, dotted, placed_problems, problems_of, raise_all, suggestion_or_list
 from instep.project.text.references import Environment, Reference, digest_of
 from instep.project.text.tree import Path as Place
 from instep.project.text.tree import Tree
@@ -168,7 +168,7 @@ def _links(tree: Tree) -> Iterator[tuple[Place, str]]:
 
 
 def _log_links(data: Any) -> Iterator[tuple[str, str, str]]:
-    """Two connections of a source cannot share a slot, nor what it publishes."""
+    """Yield conflicts of connections of one source, which cannot share a slot or a publication."""
     known: dict[tuple[str, str, str], str] = {}
     for name, connection in _section(data, "connections").items():
         of = str(_source(data, connection))
@@ -187,7 +187,7 @@ def _source(data: Any, connection: Any) -> Any:
 
 
 def _shard_links(data: Any) -> Iterator[tuple[str, str]]:
-    """Shards of one table have a namespace in common, and a name each."""
+    """Yield conflicts of shards: those of one table share a namespace, and each needs a name of its own."""
     connections, destinations = _section(data, "connections"), _section(data, "destinations")
     known: dict[tuple[str, str, str], str] = {}
     for name, connection in connections.items():
@@ -204,16 +204,17 @@ def _shard_links(data: Any) -> Iterator[tuple[str, str]]:
 
 
 def connection_links(data: Any, connection: Mapping[str, Any]) -> Iterator[tuple[str, Place]]:
-    """(problem, place within the connection) of what it says of other sections; of these only the names count."""
+    """Yield (problem, place within the connection) of its references to other sections; only the names of those
+    count."""
     for field in ("source", "destination"):
         known, given = _section(data, f"{field}s"), connection.get(field)
         if isinstance(given, str) and given not in known:
-            yield f"unknown {field} {given!r}{near(given, known)}", (field,)
+            yield f"unknown {field} {given!r}{suggestion_or_list(given, known)}", (field,)
         elif given is None and len(known) != 1:
             yield f"is required ({len(known) or 'no'} {field}s are defined)", (field,)
     policy, policies = connection.get("policy"), _section(data, "policies")
     if isinstance(policy, str) and policy not in policies and not is_word(policy):
-        yield f"unknown policy {policy!r}{near(policy, policies)}", ("policy",)
+        yield f"unknown policy {policy!r}{suggestion_or_list(policy, policies)}", ("policy",)
     first, *more = [key for key in CHOOSERS if connection.get(key)] or [""]
     for key in more:
         yield f"{first} says already what happens to changes: keep one of the two", (key,)
@@ -228,7 +229,7 @@ def _notice_links(data: Any, connection: Any) -> Iterator[tuple[str, Place]]:
     for at, notice in enumerate(notices if isinstance(notices, list) else ()):
         to = notice.get("to") if isinstance(notice, dict) else None
         if isinstance(to, str) and to not in channels:
-            yield f"unknown channel {to!r}{near(to, channels)}", ("notify", at, "to")
+            yield f"unknown channel {to!r}{suggestion_or_list(to, channels)}", ("notify", at, "to")
 
 
 def _table_links(connection: Mapping[str, Any]) -> Iterator[tuple[str, Place]]:

@@ -21,7 +21,7 @@ from instep.project.sections.policies import CHOOSERS, DAY, PolicySection, to_po
 from instep.project.sections.sources import Source
 from instep.project.sections.tables import TableSettings
 from instep.project.sections.values import Section
-from instep.project.text.problems import near
+from instep.project.text.problems import suggestion_or_list
 from instep.project.text.references import Environment, Reference
 from instep.project.text.tree import Path as TreePath
 from instep.project.text.tree import Tree
@@ -31,11 +31,13 @@ from instep.schema.selection.selection import Pattern, Selection, patterns
 
 @dataclass(frozen=True)
 class Chosen:
-    """`name` is that of a policy of the project file, "" for a preset; `path` is where it stands there."""
+    """The policy of a connection."""
 
     name: str
+    """That of a policy of the project file, "" for a preset."""
     section: PolicySection | None
     path: tuple[str, ...]
+    """Where it stands there."""
 
 
 def chosen(connection: str, section: ConnectionSection, policies: Mapping[str, PolicySection]) -> Chosen:
@@ -57,13 +59,16 @@ ENGINE = "INSTEP_ENGINE"
 
 @dataclass(frozen=True)
 class Project:
-    """`file` is the project file; `model` what it says, references unresolved; `digest` that of its text."""
+    """A project: its file, settings and environment."""
 
     file: Path
+    """The project file."""
     model: ProjectFile
+    """What it says, references unresolved."""
     tree: Tree
     environment: Environment
     digest: str = ""
+    """That of its text."""
 
     @property
     def root(self) -> Path:
@@ -310,12 +315,12 @@ class Project:
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def where(self, path: TreePath) -> str:
-        """`instep.yml:<line>: <key>`, for messages."""
+        """Return `instep.yml:<line>: <key>`, for messages."""
         return f"{self.file.name}:{self.tree.line(path)}: {'.'.join(map(str, path))}"
 
     def _unknown(self, what: str, name: str, known: Mapping[str, Any]) -> ProjectError:
         hint = f"add it to {self.file}, or use another name" if known else f"add one to {self.file}"
-        return ProjectError(f"unknown {what} {name!r}{near(name, known)}", hint=hint)
+        return ProjectError(f"unknown {what} {name!r}{suggestion_or_list(name, known)}", hint=hint)
 
     @property
     def shelves(self) -> Shelves:

@@ -46,7 +46,7 @@ class Documents(Protocol):
 
     def get(self, kind: ObjectKind, name: str) -> StoredSection | None: ...
 
-    def several(self, kind: ObjectKind, names: Collection[str]) -> Sequence[StoredSection]: ...
+    def get_many(self, kind: ObjectKind, names: Collection[str]) -> Sequence[StoredSection]: ...
 
     def names(self, kind: ObjectKind) -> tuple[str, ...]: ...
 
@@ -76,10 +76,10 @@ class Sections(Mapping[str, Any]):
             self._read.pop(next(iter(list(self._read))), None)
         return section
 
-    def several(self, names: Collection[str]) -> dict[str, Section]:
+    def get_many(self, names: Collection[str]) -> dict[str, Section]:
         """Return the sections of these names that there are, by one statement."""
         own = {name: self._file[name] for name in names if name in self._file}
-        stored = self._documents.several(self._kind, [name for name in names if name not in own])
+        stored = self._documents.get_many(self._kind, [name for name in names if name not in own])
         return own | {found.name: self._section(found.name, found) for found in stored}
 
     def __iter__(self) -> Iterator[str]:
@@ -114,7 +114,8 @@ class ServedProject(Project):
         return found
 
     def _resolved(self, value: Any, path: TreePath) -> Any:
-        """Return what the server keeps refers to its own secrets alone."""
+        """Return the value with its reference resolved: the server's objects may refer to the server's own secrets
+        alone."""
         if isinstance(value, Reference) and self._is_served(path) and not secret_id(value):
             self._refuse(path, [(path[2:], NO_REFERENCE)])
         return super()._resolved(value, path)
@@ -159,7 +160,7 @@ class ServedProject(Project):
         return replace(self, model=self.model.model_copy(update=found))
 
     def among(self, connections: Collection[str]) -> Project:
-        """Some connections with what they use, read by a statement for each kind."""
+        """Return some connections with what they use, read by one statement per kind."""
         found: dict[str, dict[str, Any]] = {"connections": self._read("connections", connections)}
         sections = found["connections"].values()
         for plural in ("sources", "destinations"):
@@ -172,10 +173,10 @@ class ServedProject(Project):
 
     def _read(self, plural: str, names: Collection[str]) -> dict[str, Any]:
         sections = getattr(self.model, plural)
-        return sections.several(names) if isinstance(sections, Sections) else dict(sections)
+        return sections.get_many(names) if isinstance(sections, Sections) else dict(sections)
 
     def _policy(self, section: ConnectionSection) -> dict[str, PolicySection]:
-        """Return the one it names; the words of presets are none."""
+        """Return the policy that it names; a preset's word is none."""
         found = self.model.policies.get(section.policy)
         return {section.policy: found} if found else {}
 

@@ -57,7 +57,8 @@ class Records(list[T], Generic[T]):
     """
 
     def __init__(self, records: Iterable[T] = (), columns: Mapping[str, Callable[[T], object]] | None = None) -> None:
-        """`columns`: for each column of the table its value of a record; without it, all fields or keys are columns."""
+        """Take records; `columns` has, for each column of the table, its value of a record. Without it, all fields
+        or keys are columns."""
         super().__init__(records)
         self._columns = columns
 

@@ -21,18 +21,21 @@ WORN_ROWS = 10_000
 
 @dataclass(frozen=True)
 class Maintenance:
-    """Settings of maintenance. `target_file_size`: bytes. `min_files`: so many small files are put together,
-    fewer are left. `delete_ratio`: deleted rows of a file to its rows. A snapshot goes once it is older than
-    `max_snapshot_age` (days) and not among the newest `keep_snapshots`. Files that nothing names go after `orphan_age`
-    (days). `after_sync`: syncs maintain the tables that they have loaded, for at most `max_minutes`."""
+    """Settings of maintenance."""
 
     target_file_size: int = 128 << 20
+    """Bytes."""
     min_files: int = 10
+    """So many small files are put together, fewer are left."""
     delete_ratio: float = 0.2
+    """Deleted rows of a file to its rows. A snapshot goes once it is older than `max_snapshot_age` (days) and not
+    among the newest `keep_snapshots`."""
     keep_snapshots: int = 20
     max_snapshot_age: float = 7.0
     orphan_age: float = 3.0
+    """Files that nothing names go after `orphan_age` (days)."""
     after_sync: bool = True
+    """Syncs maintain the tables that they have loaded, for at most `max_minutes`."""
     max_minutes: float = 5.0
 
 
@@ -51,8 +54,8 @@ class FileFacts:
 
 
 def bins(files: Sequence[FileFacts], how: Maintenance) -> tuple[tuple[int, ...], ...]:
-    """Return which files (places in `files`) are rewritten, those of each bin into one; order is kept. Nothing for
-    files that are as they should be."""
+    """Return bins of files (positions in `files`) to rewrite, each bin into one; order is kept. Nothing for files
+    that are as they should be."""
     small = _tiers([i for i, f in enumerate(files) if f.bytes < SMALL * how.target_file_size], files, how.min_files)
     worn = {i for i, f in enumerate(files) if is_worn(f.rows, f.deleted, how)}
     chosen = sorted(worn | set(small))
@@ -97,13 +100,15 @@ MINUTES = 24 * 60
 
 @dataclass(frozen=True)
 class BackfillLimits:
-    """Limits of automatic column backfills. `max_bytes`: of files to write again, more waits for a person; 0: any.
-    `max_minutes`: how long one run works on them before the next goes on; 0: until they are done. `window`: minutes of
-    the day in `timezone` from when until when, past midnight where the second is the lower one; None: always."""
+    """Limits of automatic column backfills."""
 
     max_bytes: int = 0
+    """Of files to write again, more waits for a person; 0: any."""
     max_minutes: float = 0.0
+    """How long one run works on them before the next goes on; 0: until they are done."""
     window: tuple[int, int] | None = None
+    """Minutes of the day in `timezone` from when until when, past midnight where the second is the lower one; None:
+    always."""
     timezone: str = "UTC"
 
 

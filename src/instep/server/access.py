@@ -38,7 +38,7 @@ CONSENTS = ("drop_columns", "drop_retained", "allow")
 
 
 def again(job: Job) -> Role:
-    """Return what trying a job again takes: what asking for it takes. Some are told what may be dropped, too."""
+    """Return the role that retrying a job takes: that of requesting it, or more where it says what may be dropped."""
     if any(job.options.get(name) for name in CONSENTS):
         return "approver"
     return spec_of(job.kind).role
@@ -69,7 +69,7 @@ class Need:
 
 
 def need(*routes: str) -> Need:
-    """Return what doing all that these routes do takes: the highest role, and a key without groups if one needs it."""
+    """Return the requirements of all these routes: the highest role, and a key without groups if one needs it."""
     return Need(max((NEEDS[route] for route in routes), key=ROLES.index), not WHOLE.isdisjoint(routes))
 
 
@@ -115,8 +115,8 @@ def identified(server: ServerContext, authorization: str, address: str) -> Calle
 
 
 def credentials(header: str) -> tuple[str | None, str] | None:
-    """(key id, or None of a Bearer token; secret) of a header. None if it has none, or Basic without a name or a
-    password."""
+    """Parse a header into (key id, or None of a Bearer token; secret). None if it has neither, or Basic without a
+    name or a password."""
     scheme, _, rest = header.partition(" ")
     if scheme.lower() == "bearer" and rest.strip():
         return None, rest.strip()
@@ -134,7 +134,7 @@ def address_of(request: Request) -> str:
 
 
 def route_name(request: Request) -> str:
-    """`METHOD /path` of the route, as the matrix has it."""
+    """Return `METHOD /path` of the route, as the matrix has it."""
     route: Any = request.scope["route"]
     path = str(getattr(route, "path_format", request.url.path))
     return f"{request.method} {path.removeprefix(PREFIX)}"
@@ -156,7 +156,7 @@ def check_role(server: ServerContext, found: Caller, route: str, needed: Need) -
 def denied(
     store: Store, who: str, role: str, groups: Collection[str], route: str, needed: Need
 ) -> Literal["", "role", "groups"]:
-    """Return what keeps a key of either API from a request, "" if nothing does, and note a refusal in the audit log."""
+    """Return why a key of either API is refused, "" if it is not, and record a refusal in the audit log."""
     if not may(role, needed.role):
         store.audit.add(who, "access.refused", route, {"role": role, "needed": needed.role})
         return "role"
@@ -193,12 +193,12 @@ REHEARSED = "Dry run (`dry_run`): nothing was changed."
 
 
 def router(tag: str) -> APIRouter:
-    """Routes behind a key."""
+    """Return a router whose routes need a key."""
     return open_router(tag, prefix=PREFIX, dependencies=[Depends(caller)], responses=PROBLEMS)
 
 
 def open_router(tag: str, **options: Any) -> APIRouter:
-    """Routes whose operations have the names of their functions."""
+    """Return a router whose operations have the names of their functions."""
     return APIRouter(tags=[tag], generate_unique_id_function=lambda route: route.name, **options)
 
 
@@ -211,8 +211,8 @@ ConnectionName = Annotated[str, name("Name of the connection.")]
 
 
 def described_once(app: FastAPI, make: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:
-    """Return what answers the description of an application. It is made once: two threads that make it at the same time
-    make the framework fail."""
+    """Return a function that describes an application once: two threads that do it at the same time make the
+    framework fail."""
     lock = threading.Lock()
 
     def openapi() -> dict[str, Any]:

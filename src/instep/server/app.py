@@ -24,6 +24,7 @@ from instep.server.guard import RequestGuard, as_problem
 from instep.server.models import ProblemOut
 from instep.server.queue import StoredQueue
 from instep.server.rates import Listeners, Rates
+from instep.server.requests import records_in, texts_of
 from instep.server.routes import connections, events, health, jobs
 from instep.server.web.app import add_pages, is_page
 from instep.server.web.rendering import not_found
@@ -40,6 +41,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
     schemas = found["components"]["schemas"]
     for own in ("HTTPValidationError", "ValidationError"):  # the framework's errors are never answered
         schemas.pop(own, None)
+    _describe_fields(app, schemas)
     schemas["ProblemOut"] = ProblemOut.model_json_schema()
     found["components"]["securitySchemes"] = _WAYS
     for route, operation in _operations(found):
@@ -51,8 +53,23 @@ def _document(app: FastAPI) -> dict[str, Any]:
     return found
 
 
+def _describe_fields(app: FastAPI, schemas: dict[str, Any]) -> None:
+    """Add the text beneath each field of an answered record to its schema; pydantic takes that of the class alone."""
+    records = set[type[Any]]()
+    for route in app.routes:
+        if isinstance(route, APIRoute):
+            more = (one.get("model") for one in route.responses.values())
+            for hint in (route.response_model, *more):
+                records_in(hint, records)
+    for record in records:
+        properties = schemas.get(record.__name__, {}).get("properties", {})
+        for name, text in texts_of(record).items():
+            if name in properties:
+                properties[name].setdefault("description", text)
+
+
 def _shortened(responses: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Problems are said once for all routes."""
+    """Yield responses with the common problems as references, so that OpenAPI has them once."""
     for code, response in responses.items():
         same = response == PROBLEMS.get(int(code))
         yield code, {"$ref": f"#/components/responses/Problem{code}"} if same else response
@@ -114,7 +131,7 @@ def create_app(
 
 
 def _refused(path: str, problem: problems.ApiProblem) -> Response:
-    """Return what the guard refuses, in the words of the routes below a path."""
+    """Return the guard's refusal in the words of the routes below a path."""
     if path == PATH or path.startswith(f"{PATH}/"):
         return refused_as(problem.status, problem.detail, problem.hint, problem.headers)
     return as_problem(path, problem)
@@ -128,7 +145,7 @@ def _handle(app: FastAPI) -> None:
 
 
 async def _on_status(request: Request, error: Any) -> Response:
-    """Return what is answered for an address or a method that there is not."""
+    """Return the answer for an unknown address or method."""
     if not is_page(request.url.path):
         return await problems.on_status(request, error)
     return await show(request, "problem.html", error.status_code, problem=not_found(request.url.path), visit=None)
@@ -145,7 +162,7 @@ def check_matrix() -> None:
 
 
 def route_names() -> Iterator[str]:
-    """`METHOD /path` of every route, as the matrix and OPEN have them."""
+    """Yield `METHOD /path` of every route, as the matrix and OPEN have them."""
     for route in (one for routes in ROUTES for one in routes.routes if isinstance(one, APIRoute)):
         for method in sorted(route.methods or ()):
             whole = f"{method} {route.path}"

@@ -41,7 +41,7 @@ Words = Mapping[str, str]
 
 
 def _each(**words: str) -> Words:
-    """Words by the names that have them, which are separated by spaces."""
+    """Return words by the names that have them, which are separated by spaces."""
     return {name: KINDS[kind] for kind, names in words.items() for name in names.split()}
 
 

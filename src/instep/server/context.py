@@ -33,28 +33,29 @@ class OpenProject(Protocol):
     def channel(self, name: str) -> Channel: ...
 
     def sync_context(self, connection: str) -> Any:
-        """Return what the work of a query reads of a connection, as `sync.context` has it."""
+        """Return the sync context of a connection, for the work of a query."""
         ...
 
 
 @dataclass(frozen=True)
 class Queued:
-    """Work that waits for a worker, or is under way. `fresh`: this request has put it there; else it was there. `note`:
-    what stands in its way."""
+    """Work that waits for a worker, or is under way."""
 
     id: str
     connection: str
     kind: str
     status: str
     fresh: bool = True
+    """This request has put it there; else it was there."""
     note: str = ""
+    """What stands in its way."""
 
 
 class Enqueues(Protocol):
     """The queue. Both take part in the store's transaction that is open."""
 
     def enqueue(self, connection: str, kind: str, *, options: Mapping[str, Any], who: str) -> Queued:
-        """One of a kind waits or runs for each connection: a second request answers the first one's."""
+        """Queue a job. One of a kind waits or runs per connection: a second request gets the first one's job."""
 
     def get(self, job: str) -> Queued | None: ...
 
@@ -76,15 +77,16 @@ class Caller:
 
 @dataclass(frozen=True)
 class ServerContext:
-    """`poll`: the seconds between two looks at the events for those who listen; `stream`: the longest that one
-    listens before it has to ask again, its key being looked at again."""
+    """Everything that routes use."""
 
     app: OpenProject
     queue: Enqueues
     rates: Rates = field(default_factory=Rates)
     listeners: Listeners = field(default_factory=Listeners)
     poll: float = 1.0
+    """The seconds between two looks at the events for those who listen."""
     stream: float = 900.0
+    """The longest that one listens before it has to ask again, its key being looked at again."""
     version: str = ""
 
     @property

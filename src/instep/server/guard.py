@@ -54,8 +54,8 @@ class RequestGuard:
         slashes: tuple[str, ...] = (),
         is_page: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        """`secure`: clients come by TLS, which a proxy ends. `slashes`: below these paths a name may hold one.
-        `is_page`: True for paths whose bodies are forms of browsers."""
+        """Wrap the app. `secure`: clients come by TLS, which a proxy ends. `slashes`: below these paths a name may
+        hold one. `is_page`: True for paths whose bodies are forms of browsers."""
         self.app, self.render, self.slashes, self.is_page = app, render, slashes, is_page
         self.headers = HEADERS | ({"Strict-Transport-Security": "max-age=31536000"} if secure else {})
 
@@ -125,8 +125,8 @@ def check_framing(headers: Headers) -> None:
 
 
 def check_target(scope: Scope, slashes: bool = False) -> None:
-    """Path and query as text that can be stored and shown. A slash, dot or control character that is hidden in a part
-    of a path is refused: parts are names. `slashes`: these may hold slashes."""
+    """Check that path and query are text that can be stored and shown. A slash, dot or control character that is
+    hidden in a part of a path is refused, as parts are names; `slashes` permits slashes."""
     path, query = scope["path"], scope.get("query_string", b"").decode("latin-1")
     raw = scope.get("raw_path") or path.encode()
     if len(raw) + len(query) > MAX_TARGET:
@@ -219,7 +219,7 @@ def _inside(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
 
 
 def replayed(body: bytes, receive: Receive) -> Receive:
-    """Hand the body on in one piece; afterwards what the connection itself says."""
+    """Return a receive function that yields the body in one piece, then what the connection itself sends."""
     answered = False
 
     async def again() -> Message:

@@ -46,24 +46,24 @@ from instep.server.writes import Matched, Write, WriteAnswer, Writes
 
 
 def _check_retry(the: ServerContext, who: Caller, request: RetryJobRequest) -> None:
-    """Problem 403 for who may not ask for what the job does: trying it again takes the same role."""
+    """Raise problem 403 for who may not request what the job does: retrying it takes the same role."""
     job = JobDetails().find(context_of(the, who), GetQueuedJob(request.job))
     check_role(the, who, "POST /queue/{job}/retry", Need(again(job)))
 
 
 def _check_channel(the: ServerContext, who: Caller, request: Any) -> None:
-    """NotFound for a channel that is not there, or that none of the key's connections uses."""
+    """Raise NotFound for a channel that is not there, or that none of the key's connections uses."""
     managed(context_of(the, who), "channel", request.name)
 
 
 def _found(query: Callable[[Any], Query]) -> Callable[[ServerContext, Caller, Any], Mapping[str, Any]]:
-    """Return what reads the document that a query answers about the object of a request."""
+    """Return a reader of the document that a query returns for the object of a request."""
 
     return lambda the, who, request: read_document(the, who, query(request))
 
 
 def _document(query: type[GetObject]) -> Callable[[ServerContext, Caller, Any], Mapping[str, Any]]:
-    """Return what reads the document of an object that may have gone meanwhile: then it is another than was read."""
+    """Return a reader of the document of an object that may be gone: then it differs from the one that was read."""
 
     def read(the: ServerContext, who: Caller, request: Any) -> Mapping[str, Any]:
         try:
@@ -153,7 +153,8 @@ def _request(record: type[ImmediateRequest], in_path: Mapping[str, Any], body: R
 def _perform(
     the: ServerContext, who: Caller, writes: Write, spec: ImmediateSpec, request: ImmediateRequest
 ) -> Response:
-    """Do it and note it in one transaction. What the key may not see is unknown, though it was answered before."""
+    """Perform the operation and record it in one transaction. What the key may not see is unknown, though it was
+    answered before."""
     if (connection := getattr(request, "connection", None)) is not None:
         the.connection(who, connection)
     if (check := _CHECKS.get(spec.name)) is not None:

@@ -53,15 +53,14 @@ class DryRunResult(ResponseModel):
 
 
 class JobOut(DryRunResult):
-    """A job that was requested. `fresh` is false if the job existed before this request. `note` names what keeps it
-    from starting, such as a missing worker."""
+    """A job that was requested."""
 
     id: str
     connection: str
     kind: str
     status: str
-    fresh: bool
-    note: str = ""
+    fresh: bool = Field(description="False if the job existed before this request.")
+    note: str = Field("", description="What keeps it from starting, such as a missing worker.")
 
 
 class JobDone(JobOut):

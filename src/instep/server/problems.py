@@ -53,14 +53,17 @@ _BY_STATUS = {400: "unreadable", 404: "not_found", 405: "method_not_allowed", 41
 
 @dataclass(eq=False)
 class ApiProblem(Exception):
-    """`detail` names the object and the cause, `hint` the next step; `more` is added to the document."""
+    """A problem document (RFC 9457)."""
 
     status: int
     code: str
     detail: str
+    """Names the object and the cause."""
     hint: str = ""
+    """The next step."""
     headers: Mapping[str, str] = field(default_factory=dict)
     more: Mapping[str, Any] = field(default_factory=dict)
+    """Added to the document."""
 
     def document(self) -> dict[str, Any]:
         names = {"type": f"urn:instep:problem:{self.code}", "title": TITLES[self.code], "status": self.status}
@@ -78,12 +81,12 @@ def respond(problem: ApiProblem) -> Response:
 
 
 def unknown(what: str, name: str) -> ApiProblem:
-    """404 for an object that is not there, or that the key is not for: both look alike."""
+    """Return a 404 for an object that does not exist, or that the key may not see: both look alike."""
     return ApiProblem(404, "not_found", f"no {what} {name!r} is known", f"list the {what}s, or check the name")
 
 
 def of_error(error: errors.InstepError) -> ApiProblem:
-    """Return what one of our errors is to a client."""
+    """Return the problem for one of our errors."""
     status, code = next((s, c) for kind, s, c in _BY_ERROR if isinstance(error, kind))
     more = {"errors": list(_places(error))} if isinstance(error, InvalidDocument) else {}
     return ApiProblem(status, code, error.message, error.hint, more=more)
@@ -96,7 +99,7 @@ def _places(error: InvalidDocument) -> Iterator[dict[str, str]]:
 
 
 def of_status(error: HTTPException, hint: str = "") -> ApiProblem:
-    """Return what the framework refuses."""
+    """Return the problem for an error of the framework."""
     code = _BY_STATUS.get(error.status_code, "invalid" if error.status_code < 500 else "internal")
     detail = TITLES[code] if error.status_code in (404, 405) else str(error.detail)
     return ApiProblem(error.status_code, code, detail, hint, headers=error.headers or {})

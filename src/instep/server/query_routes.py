@@ -26,7 +26,7 @@ from instep.server.writes import as_json, tagged
 
 
 def context_of(server: ServerContext, caller: Caller) -> QueryContext:
-    """Return what this caller's queries may read."""
+    """Return the context of this caller's queries."""
     return QueryContext(
         server.project,
         lambda: server.store,
@@ -38,7 +38,7 @@ def context_of(server: ServerContext, caller: Caller) -> QueryContext:
 
 
 def read_document(server: ServerContext, caller: Caller, query: Query) -> dict[str, Any]:
-    """Return the one answer of a query as it is read, and as its ETag goes by."""
+    """Return the single result of a query as it is read, which its ETag goes by."""
     found: dict[str, Any] = as_json(work_of(query_for(query))().find(context_of(server, caller), query))
     return found
 

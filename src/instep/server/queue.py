@@ -24,7 +24,8 @@ class StoredQueue:
         self._opened, self._store = opened, opened.store
 
     def enqueue(self, connection: str, kind: str, *, options: Mapping[str, Any], who: str) -> Queued:
-        """The same work that waits or runs already is answered instead. `note` says if nobody is there to do it."""
+        """Queue a job, or return the one with the same work that waits or runs already. `note` says if no worker is
+        there to do it."""
         values = {name: value for name, value in options.items() if value}
         with self._store.transaction():
             running = self._store.jobs.running(connection, kind)

@@ -109,14 +109,14 @@ class Listeners:
         self._most, self._open = most, Counter[str]()
 
     def check(self, key_id: str) -> None:
-        """Problem 429 if the key has as many as it may."""
+        """Raise problem 429 if the key has as many streams open as it may."""
         if self._open[key_id] >= self._most:
             why = f"this API key has {self._most} streams open"
             raise ApiProblem(429, "too_many_requests", why, "close one of them", headers={"Retry-After": "10"})
 
     @contextmanager
     def listening(self, key_id: str) -> Iterator[None]:
-        """Counts one while it lasts."""
+        """Count one open stream of the key while the block runs."""
         self._open[key_id] += 1
         try:
             yield

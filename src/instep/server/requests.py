@@ -6,7 +6,7 @@ import ast
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache, reduce
 from operator import or_
 from types import UnionType
@@ -113,8 +113,23 @@ def texts_of(record: type[Any]) -> dict[str, str]:
     return dict(_texts(record))
 
 
+def records_in(hint: Any, found: set[type[Any]] | None = None) -> set[type[Any]]:
+    """Return the dataclasses in a type: in its parameters, and in the fields of models and of these dataclasses."""
+    found = set() if found is None else found
+    for part in get_args(hint):
+        records_in(part, found)
+    if isinstance(hint, type) and issubclass(hint, BaseModel):
+        for one in hint.model_fields.values():
+            records_in(one.annotation, found)
+    elif isinstance(hint, type) and is_dataclass(hint) and hint not in found:
+        found.add(hint)
+        for part in get_type_hints(hint).values():
+            records_in(part, found)
+    return found
+
+
 def _default(one: Field[Any]) -> Mapping[str, Any]:
-    """Return what a field is where a request does not say it, as pydantic takes it."""
+    """Return the default of a field as pydantic takes it."""
     if one.default_factory is not MISSING:
         return {"default_factory": one.default_factory}
     return {"default": ... if one.default is MISSING else one.default}

@@ -97,7 +97,8 @@ class Write:
         return self._response(answer.body, answer.status)
 
     def check(self, *documents: Mapping[str, Any]) -> None:
-        """Problem 412 if the client has read none of these: what there is now, in each way that it may be read."""
+        """Raise problem 412 if the client has read none of these documents: the current one, in each form in which
+        it may be read."""
         self.looked.append(True)
         if self.match is None or self.match.strip() == "*":
             return
@@ -138,14 +139,14 @@ async def write(
 
 
 async def unmatched(request: Request, found: Annotated[Write, Depends(write)]) -> Write:
-    """Problem 400 for an If-Match, before anything is done: nothing that was read could be compared with it."""
+    """Raise problem 400 for an If-Match, before anything is done: nothing that was read could be compared with it."""
     if "if-match" in request.headers:
         raise _unchecked(f"{route_name(request)} does not check")
     return found
 
 
 async def matched(found: Annotated[Write, Depends(write)], match: Match = None) -> Write:
-    """`run` refuses an If-Match that the route has not given to `check`."""
+    """Return the write with its If-Match; `run` refuses one that the route has not given to `check`."""
     return replace(found, match=match)
 
 
@@ -155,7 +156,8 @@ def _unchecked(who: str) -> ApiProblem:
 
 
 def _address(request: Request) -> str:
-    """Path and parameters, in any order: one that decides what becomes of tables is part of what is asked."""
+    """Return path and parameters, in a fixed order: a parameter that decides what becomes of tables is part of the
+    request."""
     parameters = sorted((name, value) for name, value in request.query_params.multi_items() if name != "dry_run")
     return request.url.path + (f"?{urlencode(parameters)}" if parameters else "")
 

@@ -90,7 +90,7 @@ class ShardWrite:
         return landed(lambda: self.part.merge(spark, ref, files, own, commit))
 
     def fill_size(self, ref: Ref, columns: Mapping[str, int]) -> FillSize:
-        """Return what filling columns of the shard's rows touches."""
+        """Estimate filling columns of the shard's rows."""
         return self.part.fill_size(ref, columns)
 
     def fill(
@@ -114,11 +114,11 @@ class ShardWrite:
         commit: Commit,
         workers: FileWorkers = HERE,
     ) -> Promoted:
-        """Bring kept values of the shard's rows into columns."""
+        """Move overflow values of the shard's rows into columns."""
         return self.part.promote(ref, columns, extra, commit, workers)
 
     def restore_dropped_values(self, ref: Ref, column: str, commit: Commit, workers: FileWorkers = HERE) -> int:
-        """Bring back values of the shard's rows."""
+        """Restore values of the shard's rows."""
         return self.part.restore_dropped_values(ref, column, commit, workers)
 
     def lookup_rows(self, ref: Ref, keys: pa.Table) -> RowLookup:
@@ -197,7 +197,7 @@ class ShardLifecycle:
         self.base.check_writable()
 
     def deferred_create(self) -> AbstractContextManager[None]:
-        """Do nothing: other shards have to see a table that is made."""
+        """No-op: other shards have to see a table once it is created."""
         return nullcontext()
 
     def shared_storage(self) -> None:
@@ -212,11 +212,11 @@ class ShardLifecycle:
         return self.base.dropped(ref, None)
 
     def undrop_report(self, ref: Ref, column: str) -> UndropReport:
-        """Return what of a dropped column can be restored: if other shards have it, this shard's values are there."""
+        """Report what of a dropped column can be restored: if other shards have it, this shard's values are there."""
         return self.base.undrop_report(ref, column)
 
     def purge_expired(self, refs: Iterable[Ref], fence: int) -> list[str]:
-        """Let go of what the whole tables keep, again if other shards were in the way."""
+        """Purge expired records of the whole tables, again if other shards were in the way."""
         named = list(refs)
         return landed(lambda: self.base.purge_expired(named, 0))
 

@@ -33,14 +33,14 @@ Planned = tuple[Sequence[Step], Table | None, Commit]
 
 @dataclass(frozen=True)
 class ShardView:
-    """One shard of shared tables. `own`: the destination as it loads and reads it. Its rows have its `name` in
-    `column`."""
+    """One shard of shared tables."""
 
     name: str
     column: str
     base: Destination
     sharing: SharingFacet
     own: Destination
+    """The destination as it loads and reads it. Its rows have its `name` in `column`."""
     capabilities: Capabilities
 
 
@@ -56,7 +56,7 @@ class ShardSchema:
 
     @property
     def layouts(self) -> LayoutsFacet | None:
-        """Return those of shared tables, if one of their shards may say them."""
+        """Return the layouts facet of shared tables, if one of their shards may set layouts."""
         return self.shard.own.schema.layouts if self.shard.sharing.layouts else None
 
     def tables(self) -> list[Ref]:
@@ -115,11 +115,11 @@ class ShardSchema:
         }
 
     def state(self, ref: Ref, *, version: bool = False) -> LoadState | None:
-        """Return what the last load of the shard recorded."""
+        """Return the record of the shard's last load."""
         return self.shard.own.schema.state(ref, version=version)
 
     def sizes(self, refs: Iterable[Ref]) -> Mapping[Ref, TableSize]:
-        """Return what the shard's rows take."""
+        """Return the sizes of the shard's rows."""
         return self.shard.own.schema.sizes(refs)
 
     def render_ddl(self, steps: Sequence[Step]) -> list[str]:
@@ -139,7 +139,7 @@ class ShardSchema:
         return ""
 
     def remarks(self, steps: Sequence[Step]) -> list[str]:
-        """Return which of the columns that these steps name the other shards lack."""
+        """Return which of the columns in these steps the other shards lack."""
         out: dict[str, None] = {}
         for ref, own in groupby(steps, lambda one: one.table):
             whole = self._whole(ref)
@@ -150,7 +150,7 @@ class ShardSchema:
     def execute(
         self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit, workers: FileWorkers = HERE
     ) -> None:
-        """Planned again as long as other shards change the table meanwhile."""
+        """Execute the steps; they are planned again as long as other shards change the table meanwhile."""
         for left in reversed(range(TRIES)):
             made = self._plan(ref, steps, after, commit)
             try:
@@ -170,7 +170,7 @@ class ShardSchema:
         return part is not None and part.seen != (whole.shape if whole else 0)
 
     def _plan(self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> Planned | None:
-        """Return what the whole table goes through; None if all of it is done already."""
+        """Return the steps of the whole table; None if all of them are done already."""
         whole = self._whole(ref)
         parts = whole.parts if whole else {}
         mine = parts[self.name].table if self.name in parts else None

@@ -57,15 +57,16 @@ class CursorRange:
 
 @dataclass(frozen=True)
 class CursorBounds:
-    """The cursor column at the read point: its maximum (None: no rows) and how many rows have NULL in it. `lost` tells
-    why the rows since the last sync cannot be told from others, `notes` what people should know about the rows.
-    `fresh`: the destination has none of the rows from the lower bound on."""
+    """The cursor column at the read point: its maximum (None: no rows) and how many rows have NULL in it."""
 
     upper: str | None
     nulls: int
     lost: str = ""
+    """Tells why the rows since the last sync cannot be told from others."""
     notes: tuple[str, ...] = ()
+    """What people should know about the rows."""
     fresh: bool = False
+    """The destination has none of the rows from the lower bound on."""
 
 
 class Snapshot(Protocol):
@@ -79,11 +80,8 @@ class Snapshot(Protocol):
         ...
 
     def chunks(self, read: TableRead, key: str, rows: CursorRange, *, columns: Sequence[str] = ()) -> list[Chunk]:
-        """Queries that together yield each row of the range once, largest first, under `Chunk.table = key`.
-
-        `columns` restricts the accepted columns to these names (key-only reads); empty means all that
-        have a source.
-        """
+        """Return queries that together yield each row of the range once, largest first, under `Chunk.table = key`.
+        `columns` restricts the accepted columns to these names (key-only reads); empty means all that have a source."""
         ...
 
     def yields(self, read: TableRead) -> Mapping[str, DataType]:
@@ -93,11 +91,11 @@ class Snapshot(Protocol):
     def cursor_bounds(
         self, read: TableRead, column: str, after: str | None, lookback: float
     ) -> tuple[str | None, CursorBounds]:
-        """(`after` moved back by `lookback` seconds or units, the bounds now)."""
+        """Return (`after` moved back by `lookback` seconds or units, the bounds now)."""
         ...
 
     def count(self, read: TableRead) -> int:
-        """Exact number of rows as of this snapshot."""
+        """Return the exact number of rows as of this snapshot."""
         ...
 
     def moved(self, catalog: Catalog) -> frozenset[tuple[str, str]]:

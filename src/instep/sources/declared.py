@@ -35,7 +35,7 @@ _MYSQL = {
 
 
 def declared_type(dialect: str, text: str) -> tuple[DataType, str, str]:
-    """(the type, the native text, a note why it is looser or "") of a type in the SQL of a source."""
+    """Return (the type, the native text, why it is looser or "") of a type in the SQL of a source."""
     if dialect == "postgres":
         return _postgres(text)
     if dialect == "mysql":

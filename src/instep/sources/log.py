@@ -57,14 +57,16 @@ class LogState:
 
 @dataclass(frozen=True)
 class FollowedTable:
-    """A table whose changes are in the log, or `why` they are not. `pending`: it was taken in after the snapshot at
-    hand began. A position from before says nothing any more once something of the `shape` of then is otherwise: the
-    key, the type of a column, what stands for a partition. Partitions that were `born` as such brought no rows."""
+    """A table whose changes are in the log, or `why` they are not."""
 
     shape: Mapping[str, str] = field(default_factory=dict)
+    """A position from before says nothing any more once something of the `shape` of then is otherwise: the key, the
+    type of a column, what stands for a partition."""
     why: str = ""
     pending: bool = False
+    """It was taken in after the snapshot at hand began."""
     born: frozenset[str] = frozenset()
+    """Partitions that were `born` as such brought no rows."""
 
     def holds(self, before: Mapping[str, str]) -> bool:
         """Return whether positions of the time of that shape still count; what only one of the two has does no harm."""
@@ -103,15 +105,16 @@ class ChangedKeys:
 
 @dataclass(frozen=True)
 class LogRead:
-    """Changed keys by source table. Everything that the snapshot shows is in there up to the position `reached`; there
-    is `more` behind it. Not `ready`: a transaction that began before the tables were taken in is still running, so the
-    log may lack rows of it. `since` is from where it was read for a table, where that is not the log's `confirmed`."""
+    """Changed keys by source table. Everything that the snapshot shows is in there up to the position `reached`;
+    there is `more` behind it. Not `ready`: a transaction that began before the tables were taken in is still
+    running, so the log may lack rows of it."""
 
     reached: str
     tables: Mapping[Ref, ChangedKeys]
     more: bool = False
     ready: bool = True
     since: Mapping[Ref, str] = field(default_factory=dict)
+    """From where it was read for a table, where that is not the log's `confirmed`."""
 
 
 class ChangeLog(Protocol):
@@ -150,15 +153,15 @@ class ChangeLog(Protocol):
         ...
 
     def read(self, snapshot: Snapshot, reads: Sequence[TableRead]) -> LogRead:
-        """Return what changed in these followed tables and was not released yet."""
+        """Return the changes in these followed tables that were not released yet."""
         ...
 
     def rows(self, read: TableRead, key: str, changed: ChangedKeys) -> list[Chunk]:
-        """Queries for the rows of these keys that are there, under `Chunk.table = key`."""
+        """Return queries for the rows of these keys that exist, under `Chunk.table = key`."""
         ...
 
     def keys(self, read: TableRead, key: str, changed: ChangedKeys) -> list[Chunk]:
-        """Queries that yield these keys as a read of the key columns would."""
+        """Return queries that yield these keys as a read of the key columns would."""
         ...
 
     def release(self, position: str) -> None:

@@ -68,8 +68,8 @@ def differing(expected: Catalog, found: Catalog) -> frozenset[tuple[str, str]]:
 
 
 def moved_back(after: str | None, lookback: float, column: str) -> str | None:
-    """`after` less `lookback`: seconds for a date or time, units for a number. The form stays (`T` or a space,
-    fraction digits, offset), for texts are compared letter by letter. Raises ReadError for other text."""
+    """Return `after` less `lookback`: seconds for a date or time, units for a number. The form stays (`T` or a
+    space, fraction digits, offset), as texts are compared letter by letter. Raises ReadError for other text."""
     if after is None or not lookback:
         return after
     try:
@@ -104,7 +104,7 @@ _GLOB = re.compile(r"[*?\[]")
 
 
 def selects(include: Sequence[str], exclude: Sequence[str]) -> Callable[[str, str], bool]:
-    """Tell of a schema and a name whether the table is included (by no pattern: all are) and not excluded. A pattern
+    """Return a test whether a table (schema, name) is included (by no pattern: all are) and not excluded. A pattern
     is about the name alone or behind its schema. Raises ProjectError for a bad regular expression."""
     included_by, excluded_by = ([_pattern(text) for text in texts] for texts in (include, exclude))
 

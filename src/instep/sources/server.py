@@ -51,11 +51,12 @@ def with_files(config: Config, authority: str, certificate: str) -> Config:
 
 @dataclass(frozen=True)
 class ReplicaSession(Generic[Config]):
-    """A connection and the configuration of the server that it is to. `note` says that no replica answered."""
+    """A connection and the configuration of the server that it is to."""
 
     config: Config
     connection: Any
     note: str = ""
+    """Says that no replica answered."""
 
 
 def places(config: Config) -> list[Config]:
@@ -65,7 +66,7 @@ def places(config: Config) -> list[Config]:
 
 
 def _parsed(text: str, port: int) -> tuple[str, int]:
-    """`host`, `host:port`, `[address]:port` or an address of version 6."""
+    """Parse `host`, `host:port`, `[address]:port` or an IPv6 address."""
     host, colon, number = text.rpartition(":")
     if not colon or (":" in host and not host.endswith("]")):
         return text.strip("[]"), port
@@ -76,7 +77,7 @@ def _parsed(text: str, port: int) -> tuple[str, int]:
 def nearest(
     config: Config, connect: Callable[[Config], AbstractContextManager[Any]]
 ) -> Iterator[ReplicaSession[Config]]:
-    """A connection to the first server that can be reached; raises the last one's ConnectError if none can."""
+    """Connect to the first server that can be reached; raises the last one's ConnectError if none can."""
     *replicas, itself = places(config)
     with ExitStack() as stack:
         refused = []

@@ -36,7 +36,7 @@ class Way:
 
 @contextmanager
 def through(ssh: SshSection | None, host: str, port: int, timeout: float) -> Iterator[Way]:
-    """The way to `host`:`port`, open while the context lasts; connections made within outlive it."""
+    """Open the way to `host`:`port` while the context lasts; connections made within outlive it."""
     if ssh is None:
         yield Way()
         return
@@ -148,7 +148,7 @@ class _Tunnel(Way):
 
 
 def explained(ssh: SshSection, target: str, text: str) -> ConnectError:
-    """Our error for what `ssh` wrote: its last words, for the first ones may be the server's greeting."""
+    """Return our error for what `ssh` wrote: its last words, as the first ones may be the server's greeting."""
     lines = [line.strip() for line in text.splitlines() if line.strip(" @\r")][::-1]
     changed = [line for line in lines if _CHANGED in line]
     for line in changed or lines:

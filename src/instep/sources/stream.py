@@ -30,12 +30,14 @@ def _every(ref: Ref) -> bool:
 
 @dataclass(frozen=True)
 class StreamScope:
-    """Which tables a run is about, where the source reads each by itself. `only`: no others (paths; None: all).
-    `again`: these are sent from their first row on. `selected` answers whether a table is read at all."""
+    """Which tables a run is about, where the source reads each by itself."""
 
     only: frozenset[str] | None = None
+    """No others (paths; None: all)."""
     again: frozenset[str] = frozenset()
+    """These are sent from their first row on."""
     selected: Callable[[Ref], bool] = _every
+    """Answers whether a table is read at all."""
 
     def takes(self, ref: Ref) -> bool:
         return self.selected(ref) and (self.only is None or ".".join(filter(None, ref)) in self.only)
@@ -88,8 +90,8 @@ class Operations(Protocol):
     def counts(self, ref: Ref) -> TableCounts: ...
 
     def place_files(self, read: TableRead) -> None:
-        """Put the files of rows where the rows say, as far as `read` tells what they say. For loads only, which come
-        after it. StageError if one cannot be put there."""
+        """Move the files of rows to where the rows say, as far as `read` gives that. For loads only, which come
+        after it. Raises StageError if one cannot be moved."""
         ...
 
     def notes(self, read: TableRead) -> Mapping[str, str]:
@@ -98,11 +100,11 @@ class Operations(Protocol):
         ...
 
     def gone(self, read: TableRead, key: str) -> list[Chunk]:
-        """Chunks with the keys of deleted rows, under `Chunk.table = key`."""
+        """Return chunks with the keys of deleted rows, under `Chunk.table = key`."""
         ...
 
     def changed(self, read: TableRead, key: str) -> list[Chunk]:
-        """Chunks with rows of which only some columns were given: `GIVEN` comes before the others."""
+        """Return chunks with rows of which only some columns were given: `GIVEN` comes before the others."""
         ...
 
 
@@ -158,16 +160,16 @@ class Stream(Protocol):
         ...
 
     def leave(self, refs: frozenset[Ref]) -> None:
-        """Keep in mind that operations on these tables were neither taken nor held."""
+        """Record that operations on these tables were neither loaded nor made pending."""
         ...
 
     def hold(self, refs: frozenset[Ref]) -> None:
-        """Keep the group's operations on these tables until they go on."""
+        """Make the group's operations on these tables pending until they are released."""
         ...
 
     def done(self, loaded: frozenset[Ref], *, run: str, fence: int) -> None:
-        """The operations on these tables are at the destination and all others are held or not wanted: saves the
-        state."""
+        """Save the state: the operations on these tables are at the destination, and all others are pending or not
+        selected."""
         ...
 
 
@@ -189,7 +191,7 @@ class Streams(Protocol):
     """A source that is a stream; outside of a run its snapshots show no rows."""
 
     def granularity(self) -> Granularity:
-        """Return what can be read by itself, as far as the last saved state lets it."""
+        """Return what can be read by itself, as far as the last saved state permits."""
         ...
 
     def stream(
@@ -211,5 +213,5 @@ class Streams(Protocol):
         ...
 
     def forget(self, ref: Ref, column: str) -> None:
-        """A column that does not come any more is no column of the source, unless it comes again."""
+        """Forget a column: one that does not come any more is no column of the source, unless it comes again."""
         ...

@@ -79,7 +79,7 @@ def version_order(version: str) -> tuple[tuple[int, ...], int, str]:
     return numbers, 1 if final else 0, rest
 
 
-def crossed(changes: Sequence[BreakingChange], before: str, after: str) -> tuple[BreakingChange, ...]:
+def breaking_changes_between(changes: Sequence[BreakingChange], before: str, after: str) -> tuple[BreakingChange, ...]:
     """Return the breaking changes between two versions, in their order; `after` "": all behind `before`."""
     low, high = version_order(before), version_order(after) if after else None
     between = (c for c in changes if version_order(c.version) > low and (not high or version_order(c.version) <= high))
@@ -90,7 +90,7 @@ def due(
     changes: Sequence[BreakingChange], version: str, streams: Collection[str], today: date
 ) -> tuple[BreakingChange, ...]:
     """Return those that a version lacks, that are about these streams and whose deadline has come."""
-    behind = crossed(changes, version, "")
+    behind = breaking_changes_between(changes, version, "")
     return tuple(c for c in behind if c.deadline is not None and c.deadline <= today and c.is_about(streams))
 
 

@@ -72,7 +72,7 @@ def discard(archive: Path) -> None:
 
 
 def options(archive: Path) -> tuple[str, ...]:
-    """JVM options that use the archive, or write one in its place when a build asks for it."""
+    """Return JVM options that use the archive, or write one in its place when a build asks for it."""
     if target := os.environ.get(DUMP_TO):
         return (f"-XX:ArchiveClassesAtExit={target}", "-Xlog:disable", "-Xlog:all=error")
     if usable(archive):

@@ -92,8 +92,8 @@ def growing(setting: Callable[[str], str | None]) -> int:
 
 @contextmanager
 def witness(folders: Iterable[str], elsewhere: bool) -> Iterator[str]:
-    """The path of a file in the first local one of `folders` (URIs, made if missing), "" without one or where tasks
-    run on this machine. It is gone afterwards."""
+    """Yield the path of a file in the first local one of `folders` (URIs, made if missing), "" without one or where
+    tasks run on this machine. It is deleted afterwards."""
     local = (
         next((place for folder in folders if (place := StorageFolder(folder).local) is not None), None)
         if elsewhere

@@ -19,7 +19,7 @@ def _answer(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def exercise(spark: SparkSession) -> None:
-    """A job, the same with Arrow, then a merge-on-read MERGE between two tables of the catalog `warm`."""
+    """Run a job, the same with Arrow, then a merge-on-read MERGE between two tables of the catalog `warm`."""
     spark.sparkContext.parallelize(range(4), 4).map(str).collect()
     spark.range(0, 4, 1, 2).mapInArrow(_answer, "result binary").collect()
     spark.sql("CREATE NAMESPACE IF NOT EXISTS warm.n")

@@ -212,11 +212,10 @@ def run_parts(
     progress: Callable[[Counts], None] | None = None,
     what: str = "rewrite",
 ) -> list[Any]:
-    """The results in the order of the parts, which are picklable and may hold credentials. `what` names the job.
-
-    `progress` is told rows and bytes by table about twice a second; what it raises cancels the job. A task whose worker
-    dies runs again with a higher attempt. Raises InstepError when the job fails; KeyboardInterrupt cancels it first.
-    """
+    """Return the results in the order of the parts, which are picklable and may hold credentials. `what` names the
+    job. `progress` gets rows and bytes by table about twice a second; what it raises cancels the job. A task whose
+    worker dies runs again with a higher attempt. Raises InstepError when the job fails; KeyboardInterrupt cancels it
+    first."""
     if not parts:
         return []
     with temporary("progress") as folder:

@@ -144,10 +144,11 @@ class _FoldParts:
 
 @dataclass(frozen=True)
 class _FoldFrames:
-    """Task over the partitions of a source's data frame: each is one chunk. `pickled`: results are objects."""
+    """Task over the partitions of a source's data frame: each is one chunk."""
 
     work: bytes = field(repr=False)
     pickled: bool
+    """Results are objects."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext

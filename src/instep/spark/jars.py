@@ -130,7 +130,7 @@ _HINT = "check the network (behind a mirror set DEFAULT_ARTIFACT_REPOSITORY to i
 
 
 def _resolve(jars: Sequence[Jar], scratch: Path) -> list[Path]:
-    """Spark's own resolver, in a JVM of its own, into `scratch`."""
+    """Resolve the jars with Spark's own resolver, in a JVM of its own, into `scratch`."""
     jvm = launch(find_java(), spark_jars(), ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"))
     try:
         return _ask(jvm, ",".join(jar.coordinates for jar in jars), scratch)

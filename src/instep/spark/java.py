@@ -60,7 +60,7 @@ class Java:
 
 
 def find_java() -> Java:
-    """JAVA_HOME's Java or the one on the PATH; raises SetupError if there is none or it is too old."""
+    """Return JAVA_HOME's Java or the one on the PATH; raises SetupError if there is none or it is too old."""
     home = os.environ.get("JAVA_HOME")
     found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if not found or not Path(found).exists():
@@ -158,7 +158,7 @@ def output_tail(output: IO[bytes]) -> str:
 
 
 def _gateway(process: subprocess.Popen[bytes], info: Path, output: IO[bytes]) -> tuple[int, str]:
-    """(port, secret) once the JVM has written them."""
+    """Return (port, secret) once the JVM has written them."""
     while not info.exists():
         if process.poll() is not None:
             tail = " | ".join(output_tail(output).splitlines()[-3:])[:600]

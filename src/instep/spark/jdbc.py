@@ -47,7 +47,7 @@ class Login:
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def clean(self, text: str) -> str:
-        """`text` without the values of secret properties, whatever a driver puts into its messages."""
+        """Return `text` without the values of secret properties, whatever a driver puts into its messages."""
         secrets = {
             v for k, v in self.properties.items() if re.search(r"pass|pwd|secret|token|key", k, re.I) and len(v) > 3
         }
@@ -114,7 +114,8 @@ def _let_in(jvm: Any, loader: Any) -> None:
 
 @contextmanager
 def connect(spark: SparkSession, login: Login, what: str) -> Iterator[JdbcConnection]:
-    """A connection of the driver process, read only where the driver knows that; ConnectError if it is refused."""
+    """Open a connection of the driver process, read-only where the driver supports that; raises ConnectError if it
+    is refused."""
     jvm = classic(spark)
     gateway = _gateway(spark)
     kind = load(spark, login)
@@ -146,16 +147,17 @@ _LOGIN = "check the address, `user`, `password` and TLS options of the source, t
 
 @dataclass
 class JdbcConnection:
-    """One connection of the driver process. `raw` is the java.sql.Connection."""
+    """One connection of the driver process."""
 
     spark: SparkSession
     login: Login
     raw: Any = field(repr=False)
+    """The java.sql.Connection."""
     what: str
 
     @contextmanager
     def describing(self, doing: str) -> Iterator[None]:
-        """Whatever the driver raises becomes a ReadError that says what was being done."""
+        """Turn whatever the driver raises into a ReadError that names what was being done."""
         try:
             yield
         except InstepError:
@@ -205,7 +207,7 @@ class JdbcConnection:
 
     @contextmanager
     def _statement(self, sql: str, fetch: int, timeout: float) -> Iterator[Any]:
-        """Prepared, as Spark does it: some drivers print other texts for a statement that is not."""
+        """Prepare a statement, as Spark does: some drivers print other texts for unprepared ones."""
         statement = self.raw.prepareStatement(sql)
         try:
             statement.setFetchSize(fetch)
@@ -246,12 +248,13 @@ def _schema(jvm: Any, forms: Sequence[Form]) -> Any:
 
 @dataclass(frozen=True)
 class JdbcScan:
-    """One query over one table, in parts: `select` has the `columns`, which are names as the database quotes them; each
-    of `parts` is a condition over its result, "" for all rows. `forms` has one entry a column."""
+    """One query over one table, in parts: `select` has the `columns`, which are names as the database quotes them;
+    each of `parts` is a condition over its result, "" for all rows."""
 
     select: str
     columns: tuple[str, ...]
     forms: tuple[Form, ...]
+    """Has one entry a column."""
     parts: tuple[str, ...]
     fetch: int
     timeout: float = 0
@@ -330,7 +333,7 @@ def driver_message(error: BaseException) -> str:
 
 
 def _chain(java: Any) -> list[tuple[str, str]]:
-    """(class, message) of a Java exception and its causes."""
+    """Return (class, message) of a Java exception and its causes."""
     found: list[tuple[str, str]] = []
     with suppress(Exception):  # the JVM may be gone
         while java is not None and len(found) < 20:

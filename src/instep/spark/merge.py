@@ -63,33 +63,37 @@ class MergePlan:
 
 @dataclass(frozen=True)
 class MergeSettings:
-    """`conf` is for this session only, `secrets` are settings of its catalog that nobody may see. `catalog` is the
-    catalog's file, where it is one: Spark's driver has to see it."""
+    """Settings of a merge on Spark."""
 
     conf: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """For this session only."""
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Settings of its catalog that nobody may see."""
     catalog: str = ""
+    """The catalog's file, where it is one: Spark's driver has to see it."""
 
 
 @dataclass(frozen=True)
 class MergeFiles:
-    """The paths of the table's files and of those that are staged, by number; a later staged file wins over an earlier
-    one. `rows`: of the staged files, those with requested keys included."""
+    """The paths of the table's files and of those that are staged, by number; a later staged file wins over an
+    earlier one."""
 
     table: Sequence[str]
     staged: Sequence[str]
     rows: int
+    """Of the staged files, those with requested keys included."""
 
 
 @dataclass(frozen=True)
 class Edits:
-    """The edits of a merge, row by row: (what, sf, sp, tf, tp), the place of the staged row and of the table's, as the
-    number of a file and the position there. `counts`: rows by `what`; "twin" has a key that the table has twice,
-    "moved" is in a file that nobody named. `absent`: keys of the whole source that no row had before."""
+    """The edits of a merge, row by row: (what, sf, sp, tf, tp), the place of the staged row and of the table's, as
+    the number of a file and the position there."""
 
     frame: DataFrame
     counts: Mapping[str, int]
+    """Rows by `what`; "twin" has a key that the table has twice, "moved" is in a file that nobody named."""
     absent: int = 0
+    """Keys of the whole source that no row had before."""
 
     def run(self, write: Write, work: Any, kinds: Sequence[str], by: str, tasks: int) -> list[Any]:
         """Return what `write` makes of the edits of these kinds; those of one file (by the expression `by`) are one
@@ -326,7 +330,7 @@ def check_server(session: SparkSession, catalog: str, file: str) -> None:
 
 
 def first_line(error: Exception) -> str:
-    """Return what an exception says first, at most 300 characters."""
+    """Return the first line of an exception, at most 300 characters."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
 
 

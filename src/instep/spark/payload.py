@@ -35,7 +35,7 @@ def unpacked(data: bytes) -> Any:
 
 
 def check_size(spark: SparkSession, work: Sequence[bytes]) -> None:
-    """StageError if the session would write a description with this work to a file; one of ours would not."""
+    """Raise StageError if the session would write a description with this work to a file; one of ours would not."""
     context: Any = getattr(spark, "_sc", None)
     if context is None:
         return  # Spark Connect writes none
@@ -53,5 +53,5 @@ def job_tag() -> str:
 
 
 def prefix_of(command: int) -> str:
-    """Return what the tags of all jobs of a process begin with."""
+    """Return the prefix of the tags of all jobs of a process."""
     return f"instep-{command}-"

@@ -112,7 +112,8 @@ def _ask(settings: SparkSettings) -> dict[str, Any] | None:
 
 
 def _answer(engine: socket.socket, place: Path) -> dict[str, Any]:
-    """Return what the engine answers, and say after a while what is waited for; SetupError if it takes too long."""
+    """Return the engine's answer, and report after a while what is waited for; raises SetupError if it takes too
+    long."""
     answer: dict[str, Any] | None = {"late": SPARK_WITHIN + _SLACK}
     if not select.select([engine], [], [], TELLS_AFTER)[0]:
         sys.stderr.write(f"waiting for the engine's Spark to start, which writes to {log_of(place)}\n")
@@ -193,7 +194,7 @@ def _join(answer: Mapping[str, Any]) -> SparkSession:
 
 
 def _leave() -> None:
-    """Let go of the JVM, which goes on."""
+    """Detach from the JVM, which goes on."""
     global _joined
     _joined = None
     from pyspark import SparkContext
@@ -209,7 +210,7 @@ def _leave() -> None:
 
 
 def _forget_objects(gateway: Any) -> None:
-    """Have the JVM forget what this process refers to: sessions with their settings and catalogs, plans, rows."""
+    """Make the JVM release what this process refers to: sessions with their settings and catalogs, plans, rows."""
     from py4j.finalizer import ThreadSafeFinalizer  # type: ignore[import-untyped]
 
     with suppress(Exception):  # it may be gone
@@ -218,7 +219,7 @@ def _forget_objects(gateway: Any) -> None:
             client.garbage_collect_object(key.removeprefix(f"{client.address}{client.port}"), enqueue=False)
 
 
-def keep(peer: socket.socket, requested: Mapping[str, Any]) -> None:
+def run_keeper(peer: socket.socket, requested: Mapping[str, Any]) -> None:
     """Start Spark, tell the engine where it is, and keep it until the engine closes its end."""
     for name in [name for name in os.environ if _JVM_READS.fullmatch(name) and name not in requested["variables"]]:
         del os.environ[name]

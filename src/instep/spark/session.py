@@ -85,7 +85,7 @@ def is_alive() -> bool:
 
 
 def local_master(master: str) -> str:
-    """`local[N,4]` for a local master, "" for another."""
+    """Return `local[N,4]` for a local master, "" for another."""
     match = _LOCAL.fullmatch(master)
     if not match:
         return ""
@@ -153,7 +153,7 @@ _LOCAL_ONLY = {
 
 
 def _ensure_jvm(settings: SparkSettings, conf: Mapping[str, str]) -> None:
-    """A JVM with pyspark's gateway to it, unless one is running."""
+    """Start a JVM with pyspark's gateway to it, unless one is running."""
     global _jvm
     if _jvm is not None and _jvm.alive:
         return
@@ -247,7 +247,7 @@ def _not_of_py4j(record: logging.LogRecord) -> bool:
 
 
 def _forget_gateway() -> None:
-    """Let pyspark start anew after its JVM has ended."""
+    """Reset pyspark after its JVM has ended, so that it can start again."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -290,7 +290,7 @@ def _classic(settings: SparkSettings, conf: Mapping[str, str]) -> SparkSession:
 
 
 def _start_workers(conf: Mapping[str, str]) -> None:
-    """Python workers, started while the session is made: the first job finds them there."""
+    """Start Python workers while the session is made: the first job finds them running."""
     from pyspark import SparkConf, SparkContext
 
     if SparkContext._active_spark_context is not None:
@@ -316,7 +316,7 @@ _DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
 
 
 def _cluster(settings: SparkSettings, conf: Mapping[str, str]) -> dict[str, str]:
-    """`conf` and what a master elsewhere needs beside it; what both name is joined."""
+    """Return `conf` with what a remote master needs; settings of both are joined."""
     find_java()
     own = [*jars.ensure(cache=settings.cache), *jars.stores(conf, settings.cache)]
     files = [*map(str, own), *settings.jars, *settings.drivers]
@@ -383,5 +383,5 @@ def _configure(session: Any, conf: Mapping[str, str], where: str) -> None:
 
 
 def first_line(error: Exception) -> str:
-    """Return what an error says first, up to 300 characters."""
+    """Return the first line of an error, up to 300 characters."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

@@ -1,3 +1,3 @@
-from instep.stage.pandas_free import settle
+from instep.stage.pandas_free import hide_pandas
 
-settle()
+hide_pandas()

@@ -47,15 +47,17 @@ class QuarantinedValue:
 
 @dataclass(frozen=True)
 class Conformed:
-    """`batch` has exactly the spec's schema. `casts`: lossy conversions by `column: reason`. `unkeyed`: how many of the
-    `rejected` rows have a key that does not fit."""
+    """The result of conforming a batch."""
 
     batch: pa.RecordBatch
+    """Has exactly the spec's schema."""
     quarantined: tuple[QuarantinedValue, ...] = ()
     casts: Mapping[str, int] | None = None
+    """Lossy conversions by `column: reason`."""
     invalid_values: int = 0
     rejected: int = 0
     unkeyed: int = 0
+    """How many of the `rejected` rows have a key that does not fit."""
 
 
 def conform(batch: pa.RecordBatch, spec: StageSpec) -> Conformed:
@@ -73,7 +75,7 @@ class Conformer:
         self._ids = RowIds()
 
     def mark(self) -> Runs:
-        """Return what `reset` takes, so that rows from here on can be conformed again."""
+        """Return a mark for `reset`, so that rows from here on can be conformed again."""
         return self._ids.mark()
 
     def reset(self, mark: Runs) -> None:
@@ -283,7 +285,7 @@ class _ConformedBatch:
 
 
 def hashed(values: pa.Array, source: DataType, salt: bytes) -> pa.Array:
-    """SHA-256 in hex of the salt and each value's canonical text; NULL stays NULL."""
+    """Return the SHA-256 in hex of the salt and each value's canonical text; NULL stays NULL."""
     values = plain(values)
     try:
         texts = to_text(values, source)
@@ -302,7 +304,7 @@ def digest(text: str, salt: bytes) -> str:
 
 
 def shape(text: str) -> str:
-    """Return what a value looks like without telling it: `aaa-99` for `abc-42`, cut after 40 characters."""
+    """Return a value's shape without the value: `aaa-99` for `abc-42`, cut after 40 characters."""
     masked = "".join("9" if c.isdigit() else "a" if c.isalpha() else "." if ord(c) < 32 else c for c in text[:40])
     return f"`{masked}{'…' if len(text) > 40 else ''}` ({len(text)} characters)"
 
@@ -356,7 +358,7 @@ def origins(batch: pa.RecordBatch) -> Callable[[int], str]:
 
 
 def refused(batch: pa.RecordBatch) -> list[tuple[str, Record]]:
-    """(file, record) of those that are no rows."""
+    """Return (file, record) of the records that are no rows."""
     metadata = batch.schema.metadata or {}
     file = metadata.get(_FILE, b"").decode()
     return [(file, (line, text, why)) for line, text, why in json.loads(metadata.get(_REFUSED, b"[]"))]

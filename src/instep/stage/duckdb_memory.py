@@ -43,11 +43,10 @@ def _engine(memory: str, lossless: bool) -> duckdb.DuckDBPyConnection:
 def in_duckdb(
     memory: str = MEMORY, *, lossless: bool = False, wrong: Callable[[str], InstepError] | None = None
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection with temporary tables of its own, whose session is in UTC; rows come in no order but by ORDER BY.
-
-    All that ask for the same `memory` share it. `lossless`: types that Arrow lacks go there as extension types. Raises
-    DestinationError for rows that fit neither there nor on the disk, and what `wrong` makes of other errors.
-    """
+    """Open a connection with temporary tables of its own and its session in UTC; only ORDER BY gives rows an order.
+    All connections with the same `memory` share it. `lossless`: types that Arrow lacks are passed as extension
+    types. Raises DestinationError for rows that fit neither there nor on the disk, and what `wrong` makes of other
+    errors."""
     import duckdb
 
     with _LOCK:

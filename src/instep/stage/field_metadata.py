@@ -36,7 +36,7 @@ _SUSPECT = r"""\\[^"\\/bfnrtu]|\\u[dD][89a-fA-F]|[0-9]\.([^0-9]|$)"""
 
 
 def limited(done: Cast, field: pa.Field) -> Cast:
-    """The cast with NULL, and an invalid value, in the place of each value that the field cannot hold."""
+    """Return the cast with NULL, and an invalid value, in the place of each value that the field cannot hold."""
     metadata = field.metadata or {}
     odd: dict[int, str] = {}
     if metadata.get(_KEY) == _NO_NUL:
@@ -53,7 +53,7 @@ def limited(done: Cast, field: pa.Field) -> Cast:
 
 
 def _bad_json(texts: pa.Array, reason: Callable[[str], str]) -> dict[int, str]:
-    """Position to reason; only what looks like one of the known faults is parsed."""
+    """Return position to reason; only a text that may have one of the known faults is parsed."""
     suspects = pc.indices_nonzero(pc.fill_null(pc.match_substring_regex(texts, _SUSPECT), False)).to_pylist()
     found = {at: reason(texts[at].as_py()) for at in suspects}
     return {at: why for at, why in found.items() if why}

@@ -170,7 +170,7 @@ class _FoldProgress:
 
 
 def slices(batches: Iterable[pa.RecordBatch], rows: int = SLICE_ROWS, size: int = SLICE_BYTES) -> Iterator[pa.Table]:
-    """Put batches together to tables of about so many rows, or bytes if they are reached first."""
+    """Yield batches joined to tables of about so many rows, or bytes if they are reached first."""
     parts, count, total = list[pa.RecordBatch](), 0, 0
     for batch in batches:
         parts, count, total = [*parts, batch], count + len(batch), total + batch.nbytes

@@ -26,11 +26,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class KeyTotals:
-    """`duplicates`: rows that another one has the key of. `nulls`: rows with NULL in it."""
+    """Counts of duplicate and NULL keys."""
 
     rows: int = 0
     duplicates: int = 0
+    """Rows that another one has the key of."""
     nulls: int = 0
+    """Rows with NULL in it."""
 
 
 Side = tuple[Scan, Fold]
@@ -70,7 +72,7 @@ class HashKeys:
 
 
 def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Name the columns by place; an extension type becomes its storage."""
+    """Return the batch with columns named by position; an extension type becomes its storage."""
     columns = [c.storage if isinstance(c, pa.ExtensionArray) else c for c in batch.columns]
     return pa.RecordBatch.from_arrays(columns, names=[f"c{at}" for at in range(len(columns))])
 
@@ -118,7 +120,7 @@ def hashed_key(values: Sequence[str]) -> str:
 
 
 def other_form(column: pa.Field, name: str) -> str:
-    """The value so that another hash comes of it; numbers of 64 bits have a hash of their own each."""
+    """Return SQL for the value in a form that hashes differently; numbers of 64 bits have a hash of their own each."""
     kind = column.type
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_temporal(kind):
         return str(name)

@@ -174,7 +174,7 @@ def conformed_rows(
 
 @contextmanager
 def giving_way(reader: Reader) -> Iterator[ReadSession]:
-    """A session of the reader that gives statements up for others, and asks again."""
+    """Open a session of the reader that gives statements up for others, and asks again."""
     with ExitStack() as stack:
         yield _Session(reader, stack)
 
@@ -191,7 +191,7 @@ class _Session:
             yield from self._whole(chunk)
 
     def _whole(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
-        """Rows that were handed on are not asked for again."""
+        """Yield a chunk's rows; it is read again only while none were handed on."""
         for tried in range(YIELDS + 1):
             begun = False
             try:

@@ -78,7 +78,7 @@ def _number(value: Any) -> str | None:
 
 
 def _float(text: str) -> str:
-    """NaN and the infinities are no JSON numbers."""
+    """Return a float as JSON; NaN and the infinities are no JSON numbers."""
     try:
         if isfinite(float(text)) and _NUMBER.fullmatch(text):
             return text

@@ -18,12 +18,10 @@ OWN = "INSTEP_OWN_WORKERS"
 """Set in the environment of Spark's Python workers that serve nobody but instep."""
 
 
-def settle() -> None:
-    """Let pyarrow find no pandas once, which it remembers: NA and NaT are no NULLs to it from then on.
-
-    Later imports of pandas work as ever. Nothing is done where pandas is there already, as in the Python API, or in a
-    Spark worker that other jobs use as well: their conversions would fail.
-    """
+def hide_pandas() -> None:
+    """Make pyarrow look for pandas once and find none, which it remembers: NA and NaT are no NULLs to it from then
+    on. Later imports of pandas work as ever. Nothing is done where pandas is loaded already, as in the Python API,
+    or in a Spark worker that other jobs use as well: their conversions would fail."""
     if "pandas" in sys.modules or ("pyspark.worker" in sys.modules and OWN not in os.environ):
         return
     import pyarrow as pa

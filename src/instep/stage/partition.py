@@ -66,7 +66,7 @@ def _values(rows: pa.Table, term: PartitionTerm | None) -> pa.Array:
 
 
 def _numbered(columns: Sequence[pa.Array], rows: int) -> Any:
-    """Rows with equal values in all columns have the same number."""
+    """Return a number per row; rows with equal values in all columns have the same one."""
     found = np.zeros(rows, np.int64)
     for column in columns:
         codes = column.dictionary_encode(null_encoding="encode").indices
@@ -108,7 +108,7 @@ def _stored(values: pa.Array) -> pa.Array:
 
 
 def _numbers(values: pa.Array, kind: type[np.signedinteger[Any]] = np.int64) -> Ints:
-    """NULL as 0: the caller masks them."""
+    """Return the numbers with NULL as 0: the caller masks them."""
     return np.asarray(pc.fill_null(values, 0).to_numpy(zero_copy_only=False)).astype(kind)
 
 
@@ -170,7 +170,7 @@ def _bucket(values: pa.Array, count: int) -> pa.Array:
 
 
 def _bytes(value: Any) -> bytes:
-    """Return what is hashed: a decimal as the shortest big-endian form of its unscaled number."""
+    """Return the bytes to hash: a decimal as the shortest big-endian form of its unscaled number."""
     if isinstance(value, str):
         return value.encode()
     if isinstance(value, bytes):
@@ -180,7 +180,7 @@ def _bytes(value: Any) -> bytes:
 
 
 def _hash(numbers: Ints) -> Ints:
-    """Murmur3 (32 bits, x86, seed 0) of each as eight little-endian bytes."""
+    """Return the Murmur3 hash (32 bits, x86, seed 0) of each number as eight little-endian bytes."""
     bits = numbers.astype(np.int64).view(np.uint64)
     state = np.zeros(len(bits), np.uint32)
     for part in ((bits & np.uint64(0xFFFFFFFF)).astype(np.uint32), (bits >> np.uint64(32)).astype(np.uint32)):

@@ -45,7 +45,7 @@ def listen() -> None:
 
 
 def tell_imports() -> None:
-    """Tell the daemon what this worker has imported since it was forked, if there is one that listens."""
+    """Send the daemon the names that this worker has imported since it was forked, if one listens."""
     global _known
     if _daemon is None or os.getppid() != _daemon[0]:
         return

@@ -50,7 +50,7 @@ ID_LENGTH = 18
 
 
 def entry_id(table: str, key: str, column: str, original: str | None) -> str:
-    """The same value of the same row, held again, has the same id."""
+    """Return an id; the same value of the same row, quarantined again, has the same one."""
     return "q-" + sha256(json.dumps([table, key, column, original]).encode()).hexdigest()[:16]
 
 

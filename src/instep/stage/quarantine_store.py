@@ -191,7 +191,7 @@ class StoredQuarantine:
                 yield entries
 
     def divide(self, size: int, number_of: Callable[[QuarantineEntry], int]) -> None:
-        """Put entries of one number into one bucket; on average there are `size` in it at most."""
+        """Divide entries into buckets, those of one number together; on average with at most `size` in each."""
         self.buckets = max(-(-self.count // size), 1)
         if self.buckets == 1:
             return
@@ -223,8 +223,8 @@ class StoredQuarantine:
         )
 
     def discard(self, chosen: EntryFilter, ids: Collection[str] | None = None) -> tuple[int, list[str]]:
-        """Let go of those entries of `ids` (None: of all) that are held; return how many, and the first of their ids.
-        `put_together` writes it down."""
+        """Discard those entries of `ids` (None: of all) that are quarantined; return how many, and the first of
+        their ids. `put_together` writes it down."""
         where, parameters = chosen.where()
         self._choose(f"status = 'held' AND {where}", parameters, ids)
         gone = self._number("SELECT count(*) FROM chosen")
@@ -233,7 +233,7 @@ class StoredQuarantine:
         return gone, [id for (id,) in first]
 
     def erase(self, ids: Collection[str]) -> int:
-        """Forget the entries with these ids; return how many there were. `put_together` writes it down."""
+        """Erase the entries with these ids; return how many there were. `put_together` writes it down."""
         self._choose("true", [], ids)
         self._db.execute("DELETE FROM entries WHERE id IN (SELECT id FROM chosen)")
         gone, self.count = self.count, self._number("SELECT count(*) FROM entries")
@@ -248,8 +248,8 @@ class StoredQuarantine:
         self._db.unregister("batch")
 
     def put_together(self, run: str, number: int, limit: datetime | None = None) -> None:
-        """Put one file in the place of all, without entries that were held last before `limit`. A crash in between
-        leaves both, which read as the new one except for entries that were to go: those go when it is done again."""
+        """Replace all files by one, without entries last quarantined before `limit`. A crash in between leaves both,
+        which read as the new one except for removed entries: those go when it is repeated."""
         groups = ([e for e in entries if limit is None or e.at >= limit] for entries in self.batches())
         left = self.count - (self.older(limit) if limit is not None else 0)
         new = [write_settled(self._place, run, number, groups)] if left else []

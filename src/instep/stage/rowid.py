@@ -26,7 +26,7 @@ Runs = tuple[Run, ...]
 
 
 def row_texts(columns: Mapping[str, tuple[pa.Array, DataType]], rows: int) -> pa.Array:
-    """Return what is hashed, one binary value per row, from staged values by accepted name."""
+    """Return the bytes to hash, one binary value per row, from staged values by accepted name."""
     parts = [_part(name, *columns[name]) for name in sorted(columns)]
     if not parts:
         return pa.array([b""] * rows, pa.large_binary())
@@ -50,7 +50,7 @@ class RowIds:
         self._seen = Occurrences()
 
     def mark(self) -> Runs:
-        """Return what `reset` takes to forget the rows from here on."""
+        """Return a mark for `reset`, which forgets the rows from here on."""
         return tuple(self._seen.runs)
 
     def reset(self, mark: Runs) -> None:

@@ -14,7 +14,7 @@ _TEXT = "-----BEGIN"
 
 @contextmanager
 def as_file(certificate: str) -> Iterator[str]:
-    """The path of a certificate that may have come here as its text."""
+    """Yield the path of a certificate that may have been given as its text."""
     if _TEXT not in certificate:
         yield certificate
         return
@@ -24,10 +24,8 @@ def as_file(certificate: str) -> Iterator[str]:
 
 @contextmanager
 def private_file(text: str) -> Iterator[str]:
-    """A path under which this process and its children read `text` while the context lasts; "" for no text.
-
-    In memory where the system has such files, else a file that only this user may read, removed at the end.
-    """
+    """Yield a path under which this process and its children read `text` while the context lasts; "" for no text. In
+    memory where the system has such files, else a file that only this user may read, deleted at the end."""
     if not text:
         yield ""
         return

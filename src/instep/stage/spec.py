@@ -83,11 +83,11 @@ class Reader(Protocol):
 
 @dataclass(frozen=True)
 class SharedView:
-    """Sessions that show one state of the tables of a lane. `basis` tells people what that rests on, or why there is
-    one session only."""
+    """Sessions that show one state of the tables of a lane."""
 
     sessions: tuple[ReadSession, ...]
     basis: str
+    """Tells people what that rests on, or why there is one session only."""
 
 
 @runtime_checkable
@@ -143,7 +143,7 @@ class SystemColumns:
 
     @classmethod
     def of(cls, table: Table, prefix: str) -> SystemColumns:
-        """Return those of a destination table: they bear the prefix and come from no source column."""
+        """Return the system columns of a destination table: they have the prefix and come from no source column."""
         names = {c.name for c in table.columns if not c.alias}
         roles = (f.name for f in fields(cls))
         return cls(**{role: prefix + role for role in roles if prefix + role in names})
@@ -187,8 +187,7 @@ class StageSpec:
 
 @dataclass(frozen=True)
 class StagedFile:
-    """One Parquet file that a task has finished. `footer` is its metadata as `write_metadata_file` writes it.
-    `partition`: the one that all of its rows belong to, if they were told apart."""
+    """One Parquet file that a task has finished."""
 
     table: str
     chunk: int
@@ -196,7 +195,9 @@ class StagedFile:
     rows: int
     bytes: int
     footer: builtins.bytes = field(repr=False)
+    """Its metadata as `write_metadata_file` writes it."""
     partition: Partition | None = field(default=None, repr=False)
+    """The one that all of its rows belong to, if they were told apart."""
 
 
 @dataclass(frozen=True)
@@ -229,7 +230,7 @@ _ROW_BYTES = 100
 
 
 def weight(chunk: Chunk) -> int:
-    """About how long a chunk takes, in bytes."""
+    """Return about how long a chunk takes, in bytes."""
     return max(chunk.bytes, chunk.rows * _ROW_BYTES) + _CHUNK_COST
 
 

@@ -151,7 +151,8 @@ class _Task(AbstractContextManager["_Task"]):
             return self._failed(chunk, failure)
 
     def _behind_others(self, chunk: Chunk, error: LockYielded) -> ChunkResult:
-        """Let those that wait for the table go first, then read the chunk from its begin, in pieces if it has some."""
+        """Let statements that wait for the table go first, then read the chunk from its beginning, in pieces if it
+        has some."""
         small = replace(chunk, query="") if chunk.pieces else chunk
         if error.broken and not self._is_new(chunk):
             return self._failed(chunk, error)
@@ -259,7 +260,8 @@ class _ChunkRun:
         self.casts: Counter[str] = Counter()
 
     def take(self, batch: pa.RecordBatch) -> None:
-        """A row is not held where only some of its columns are read, with their notes, for rows that are there."""
+        """Take a batch. Rows are not quarantined where only some of their columns are read, with their notes, for
+        existing rows."""
         done = self.conformer.conform(batch)
         self.writer.write(done.batch)
         partial = bool(self.spec.system.meta and not self.spec.system.synced)
@@ -300,13 +302,13 @@ class _ChunkRun:
         self.quarantine.abort()
 
     def tell(self, done: int = 0) -> None:
-        """Rows and bytes so far; raises what the listener raises to stop."""
+        """Report rows and bytes so far; raises what the listener raises to stop."""
         if self.progress is not None:
             self.progress(ChunkProgress(self.spec.table, self.read, self.writer.bytes, done))
 
 
 def refused_records(batch: pa.RecordBatch, spec: StageSpec) -> list[QuarantinedValue]:
-    """The records that the source could not make rows of; raises StageError under the policy `fail`."""
+    """Return the records of which the source could make no rows; raises StageError under the policy `fail`."""
     quarantined = []
     for file, (line, text, why) in refused(batch):
         if spec.on_invalid_value == "fail":

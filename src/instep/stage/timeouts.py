@@ -52,7 +52,7 @@ class CallTimeout:
         self._since = 0.0
 
     def call(self, act: Callable[[], T]) -> T:
-        """Return what `act` answers or raises; raises Silence."""
+        """Return or raise what `act` does; raises Silence."""
         if not self.seconds:
             return act()
         if self._thread is None:
@@ -83,7 +83,7 @@ class CallTimeout:
             self._finish(items.close)
 
     def restart(self) -> None:
-        """The server goes on: it has said or taken something."""
+        """Restart the clock: the server has sent or taken something."""
         self._since = time.monotonic()
 
     def close(self, last: Callable[[], object]) -> None:
@@ -127,9 +127,9 @@ MOST = 1 << 30
 
 @lru_cache
 def timed_connection(seconds: float) -> type[psycopg.Connection[Any]]:
-    """psycopg's connection, which raises OperationalError, and is closed, when the server is silent for so long or says
-    more than MOST at once. Its login ends in time, whatever the server has this side compute; each address of a host
-    has a time of its own."""
+    """Return psycopg's connection class, which raises OperationalError and closes when the server is silent for this
+    long or sends more than MOST at once. Its login ends in time, whatever the server makes this side compute; each
+    address of a host has a time of its own."""
     import psycopg
 
     logins = threading.local()
@@ -153,7 +153,7 @@ def timed_connection(seconds: float) -> type[psycopg.Connection[Any]]:
 
         @classmethod
         def _connect_gen(cls, *given: Any, **more: Any) -> Any:
-            """Called for each address."""
+            """Connect to one address: psycopg calls this for each."""
             logins.next()
             return super()._connect_gen(*given, **more)
 
@@ -228,14 +228,14 @@ _NO_TLS = "does not support SSL"
 
 
 def proof_of_password(sslmode: str, host: str) -> str:
-    """libpq's `require_auth`: where others may hear, a server that asks for the password itself, and no proof of it,
-    is not told. Nobody hears over TLS that has to be there, nor on this machine."""
+    """Return libpq's `require_auth`: over a line that others may read, a server that asks for the password itself,
+    and not for a proof of it, does not get it. Nobody reads required TLS, nor traffic on this machine."""
     return "" if sslmode.startswith(("require", "verify")) or is_near(host) else "!password"
 
 
 def opened(info: str, open: Callable[[str], T]) -> T:
-    """Return what `open` makes of libpq's keywords, and raises. A server that asks for the password itself, where there
-    may be no TLS, is asked again over TLS alone, and told it there; without TLS the first refusal stands."""
+    """Return what `open` makes of libpq's keywords, and raises. A server that asks for the password itself over a
+    line without TLS is asked again over TLS alone, and gets it there; without TLS the first refusal is final."""
     try:
         return open(info)
     except Exception as error:
@@ -251,7 +251,7 @@ def opened(info: str, open: Callable[[str], T]) -> T:
 
 
 def _over_tls(info: str) -> str:
-    """Return the same keywords, where the password may be told; "" for those that want no TLS."""
+    """Return keywords that permit sending the password; "" for those that refuse TLS."""
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
     options = conninfo_to_dict(info)

@@ -8,8 +8,8 @@ from instep.store.store import Store
 
 
 def first_look(store: Store, connection: str, now: Catalog, identity: str) -> FirstLook:
-    """Return what the source had when it was seen first, against what it has now; a look that found no table does not
-    count. Ids of another server (`identity`) prove nothing."""
+    """Return what the source had when it was first seen, against what it has now; a detection that found no table
+    does not count. Ids of another server (`identity`) prove nothing."""
     known, seen = store.connections.get(connection), now
     for version in reversed(store.schemas.history(connection, "source")):
         first = store.schemas.catalog(connection, "source", version.version)

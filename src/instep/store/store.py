@@ -97,8 +97,8 @@ class Store:
         busy: float = BUSY_SECONDS,
         keys: Keys = None,
     ) -> None:
-        """`url` is an SQLAlchemy URL; `busy` are the seconds to wait for another writer; `keys` open and seal
-        secrets and states of connectors, which nothing else needs: what is called for them is called at first use."""
+        """Open the store; `url` is an SQLAlchemy URL, `busy` the seconds to wait for another writer. `keys` open and
+        seal secrets and states of connectors, which nothing else needs: the function is called at first use."""
         opening = at_first_use(keys)
         self._db = Database(url, now, busy)
         try:
@@ -171,7 +171,8 @@ class Store:
         return f"the store is at version {found} now, and this process knows {HEAD}: start it again with that instep"
 
     def clock_skew(self) -> float:
-        """Seconds that the database's clock differs from the one that leases go by here; a file has none of its own."""
+        """Return the seconds by which the database's clock differs from the one that leases go by here; a file has
+        none of its own."""
         if self._db.file:
             return 0.0
         with self._db.read() as transaction:
@@ -197,8 +198,8 @@ class Store:
 
     @contextmanager
     def transaction(self, connection: str = "") -> Iterator[None]:
-        """Everything that this thread does inside commits together; an exception undoes all of it. With a connection's
-        name it waits only for those who write rows of the same connection."""
+        """Open a transaction: everything that this thread does inside commits together, and an exception undoes all
+        of it. With a connection's name it waits only for those who write rows of the same connection."""
         with self._db.write(connection):
             yield
 

@@ -13,7 +13,7 @@ from instep.errors import DestinationError, Fenced, InstepError
 from instep.events import Event, OldNameEnded, OldNameRetained
 from instep.model import Run
 from instep.schema.catalog.catalog import Catalog, Table
-from instep.schema.planning.aliases import OldName, View, is_present, renames, settled, views, why_over
+from instep.schema.planning.aliases import OldName, View, current_names, is_present, renames, views, why_over
 from instep.schema.planning.naming import destination_ref
 from instep.schema.planning.plan import Plan, desired
 from instep.suggest import did_you_mean
@@ -40,7 +40,8 @@ def remember(context: SyncContext, made: Plan, batch: str) -> None:
 
 
 def _renamed(context: SyncContext, made: Plan, batch: str) -> Iterator[OldName]:
-    """Yield what a plan renames, with the time that its table's settings give to old names: none, if they give none."""
+    """Yield the renames of a plan, with the time that the table's settings give to old names: none, if they give
+    none."""
     now, found = context.store.old_names.now(), renames(made.groups())
     tables = {destination_ref(t, context.naming): t for t in made.after.tables if t.alias}
     for (_, old), to in found.tables.items():
@@ -69,14 +70,14 @@ def make_room(context: SyncContext, made: Plan) -> None:
 
 
 def refresh(context: SyncContext, run: Run, *, last: bool = False, ended: Mapping[int, str] = NONE) -> None:
-    """Bring the views in step with the accepted tables and the old names that are alive, and ends what is over. What
-    cannot be shown says so; it never fails a run. `last`: all renames of the run are through, so that one that has not
-    come about never will. `ended`: why some, by number, end before their time."""
+    """Create the views of active old names and end expired ones. What cannot be shown says so; it never fails a run.
+    `last`: all renames of the run are through, so that a missing one will never come. `ended`: why some, by number,
+    end before their time."""
     names = context.store.old_names.of(context.name)
     if not names or (shown := context.destination.views) is None:
         return
     there, fold = desired(context.store.accepted.catalog(context.name), context.naming), context.naming.fold
-    existing, now = settled(names, there, fold), context.store.old_names.now()
+    existing, now = current_names(names, there, fold), context.store.old_names.now()
     over = {n.number: why for n in existing if (why := ended.get(n.number) or why_over(n, there, now, fold))}
     alive = [n for n in existing if n.number not in over]
     with suppress(Fenced):
@@ -92,7 +93,7 @@ def refresh(context: SyncContext, run: Run, *, last: bool = False, ended: Mappin
 def _show(
     context: SyncContext, shown: ViewsFacet, requested: Mapping[Ref, View], there: Catalog, run: Run
 ) -> dict[Ref, str]:
-    """Return what keeps each of the views from being there. Those of the connection that are not wanted any more go."""
+    """Show the views and return why some cannot be shown. The connection's other views are dropped."""
     fold, trouble = context.naming.fold, dict[Ref, str]()
     tables = {(t.schema, fold(t.name)) for t in there.tables}
     longest = context.destination.capabilities.max_name_bytes
@@ -112,7 +113,7 @@ def _show(
 
 @contextmanager
 def _noting(trouble: dict[Ref, str], *refs: Ref) -> Iterator[None]:
-    """A view is no reason for a run to fail, unless a later one has taken over."""
+    """Record what goes wrong with a view: it is no reason for a run to fail, unless a later one has taken over."""
     try:
         yield
     except Fenced:
@@ -157,8 +158,8 @@ def of_table(context: SyncContext, path: str, only: str = "") -> list[OldName]:
 
 
 def settle_names(context: SyncContext, names: Iterable[OldName], until: datetime | None) -> None:
-    """Old names stay until another time, or end now (None); as a run of its own. RunInProgress while another one of the
-    connection is alive."""
+    """Keep old names until another time, or end them now (None), as a run of its own. Raises RunInProgress while
+    another one of the connection is alive."""
     names = list(names)
     with claimed(context, "apply", paused_too=True) as run:
         context = replace(context, run=run)
@@ -169,13 +170,13 @@ def settle_names(context: SyncContext, names: Iterable[OldName], until: datetime
 
 
 def troubles(context: SyncContext) -> list[str]:
-    """Old names that cannot be shown, and why."""
+    """Return which old names cannot be shown, and why."""
     found = (n for n in context.store.old_names.of(context.name) if n.trouble)
     return [f"old name {n.old} of {'.'.join(n.table)} is not shown: {n.trouble}" for n in found]
 
 
 def announced(context: SyncContext, made: Plan) -> tuple[str, ...]:
-    """Return what a plan does to old names, for people: which stay readable until when, which end; touches nothing."""
+    """Return a plan's effects on old names, for people: which stay readable until when, which end; writes nothing."""
     known = context.store.old_names.of(context.name)
     new = [n for n in _renamed(context, made, "planned") if n.until > n.at]
     if not new and not known:
@@ -183,7 +184,7 @@ def announced(context: SyncContext, made: Plan) -> tuple[str, ...]:
     there, fold, now = desired(made.after, context.naming), context.naming.fold, context.store.old_names.now()
     if new and (why := why_none(context)):
         return tuple(f"old name {n.old} is not kept: {why}" for n in new)
-    found = settled([*known, *_renamed(context, made, "planned")], there, fold)
+    found = current_names([*known, *_renamed(context, made, "planned")], there, fold)
     ends = [(n, why_over(n, there, now, fold)) for n in found]
     fresh = [n for n, why in ends if n.number == 0 and not why]
     foreign = context.destination.schema.foreign(sorted({n.view for n in fresh}))

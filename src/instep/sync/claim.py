@@ -18,7 +18,7 @@ from instep.sync.context import SyncContext
 
 @contextmanager
 def claimed(context: SyncContext, kind: RunKind, *, paused_too: bool = False) -> Iterator[Run]:
-    """A run of the connection, kept alive by a heartbeat and ended with what became of it. `paused_too`: it may run
+    """Open a run of the connection, kept alive by a heartbeat and ended with its outcome. `paused_too`: it may run
     while the connection is paused."""
     if (paused := context.store.pauses.connection(context.name)) and not paused_too:
         raise Blocked(

@@ -59,12 +59,7 @@ class Scope:
 
 @dataclass(frozen=True)
 class SyncContext:
-    """One connection: its source, destination, rules and store. `who` goes into the history; `run` is the run that
-    holds the connection, once there is one. A sync relies on a detection for `detect_every` seconds.
-    `destination_name` is what the project file calls the destination; `log` is there if some table may follow one.
-    `shard`: the connection's, if it shares its tables with others. `tables_named`: the tables that the project
-    file names one by one, with the columns that it gives other names. `types`: those chosen for all tables, by source
-    type."""
+    """One connection: its source, destination, rules and store."""
 
     # `selection` goes by the source's names, `before` by the accepted ones (None: they are the same), `file` is what
     # the project file says without what people have switched by command (None: `selection` is that).
@@ -78,23 +73,31 @@ class SyncContext:
     store: Store
     spark: SparkSettings
     types: Mapping[str, str] = field(default_factory=dict)
+    """Those chosen for all tables, by source type."""
     tags: tuple[str, ...] = ()
     salt: bytes = field(default=b"", repr=False)
     who: str = "cli"
+    """Goes into the history."""
     run: Run | None = None
+    """The run that holds the connection, once there is one."""
     backfill_limits: BackfillLimits = field(default_factory=BackfillLimits)
     max_new_columns: int = MAX_NEW_COLUMNS
     detect_every: float = 0.0
+    """A sync relies on a detection for `detect_every` seconds."""
     file: Selection | None = None
     before: Selection | None = None
     protect: Protect = field(default_factory=Protect)
     destination_name: str = ""
+    """What the project file calls the destination."""
     log: LogNames | None = None
+    """There if some table may follow one."""
     log_taken: Callable[[], str] = str  # the other connection whose slot it is, "" for none
     maintenance: Maintenance = field(default_factory=Maintenance)
     shard: str = ""
+    """The connection's, if it shares its tables with others."""
     four_eyes: bool = False  # who approves a destructive change is not who carries it out
     tables_named: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The tables that the project file names one by one, with the columns that it gives other names."""
     scope: Scope = field(default_factory=Scope)
     engine: Callable[[], Engine | None] = _no_engine  # does large work on the files of tables; None: this process does
     progress: Progress = field(default_factory=Silent)  # hears of it
@@ -131,7 +134,7 @@ class SyncContext:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """One transaction of the store; Fenced, and nothing written, once a later run has taken over."""
+        """Open a transaction of the store; raises Fenced, with nothing written, once a later run has taken over."""
         with self.store.transaction(self.name):
             if self.run is not None:
                 self.store.runs.check(self.run)
@@ -139,7 +142,7 @@ class SyncContext:
 
 
 def unknown_table(written: str, name: str, known: Collection[str]) -> InstepError:
-    """`written`: all of the message but the name."""
+    """Return the error for an unknown table; `written` is all of the message but the name."""
     hint = did_you_mean(name, known, "see `instep status` for the tables that are synced")
     return InstepError(f"{written} {name}", hint=hint)
 

@@ -33,8 +33,8 @@ def forget_old_names(context: SyncContext, run: Run) -> None:
 
 
 def forget_dropped(context: SyncContext, run: Run) -> list[str]:
-    """Let go of what the destination keeps for undoing once its time is over, of all tables; names what went. What
-    cannot be let go now is tried again the next day."""
+    """Purge expired records for undoing, of all tables; return their names. What cannot be purged now is tried again
+    the next day."""
     if not is_first_today(context, run):
         return []
     tables = context.store.accepted.catalog(context.name).tables
@@ -63,7 +63,7 @@ def discard(context: SyncContext, loads: Iterable[Load]) -> None:
 
 
 def dead_runs(context: SyncContext, run: Run) -> list[Run]:
-    """Runs before this one that ended badly, as far as the history is worth looking at."""
+    """Return runs before this one that ended badly, as far back as the history is worth reading."""
     known = context.store.runs.history(context.name, limit=100)
     return [r for r in known if r.fence < run.fence and r.status not in ("running", "done") and r.kind != "maintain"]
 
@@ -79,6 +79,6 @@ def remove_uncommitted_files(context: SyncContext, dead: Iterable[Run], ref: Ref
 
 
 def uncommitted(dead: Iterable[Run], state: LoadState | None) -> dict[str, int]:
-    """Fences by id of the runs that have not committed to a table, as far as its last data commit tells."""
+    """Return the fences, by id, of runs that have not committed to a table, judged by its last data commit."""
     last = state.fence if state else 0
     return {r.id: r.fence for r in dead if r.fence > last or (r.fence == last and r.status == "failed")}

@@ -40,19 +40,20 @@ NEW_TABLES_AT_ONCE = 25
 
 @dataclass
 class Journal:
-    """The record of one plan that is being applied; `id` is empty where nothing is to be recorded. `done` are steps
-    that are through and not yet written down as such: that goes with the next write. `new_tables` are the steps that
-    make tables, a table each, `begun` those noted as running that were not taken yet."""
+    """The record of one plan that is being applied; `id` is empty where nothing is to be recorded."""
 
     context: SyncContext
     id: str = ""
     new_tables: Sequence[Sequence[str]] = ()
+    """The steps that make tables, a table each."""
     done: list[str] = field(default_factory=list)
+    """Steps that are through and not yet written down as such: that goes with the next write."""
     begun: set[str] = field(default_factory=set)
+    """Those noted as running that were not taken yet."""
 
     @contextmanager
     def taking(self, steps: Iterable[Step]) -> Iterator[None]:
-        """Around the commit of these steps."""
+        """Record these steps as begun, then as done once the block has committed them."""
         ids = [s.id for s in steps]
         if not self.begun.issuperset(ids):
             self._begin(ids)
@@ -92,10 +93,10 @@ class Journal:
 
 @contextmanager
 def journal(context: SyncContext, run: Run, made: Plan, id: str = "") -> Iterator[Journal]:
-    """Settles what dead runs left behind and opens the record of `made`, under `id` if it has one already. A plan that
+    """Settle what dead runs left behind and open the record of `made`, under `id` if it has one already. A plan that
     does nothing leaves no record."""
     context = replace(context, run=run)
-    settle(context)
+    close_dead_runs(context)
     record = Journal(context)
     if made.steps or any(d.applied for d in made.decisions):
         latest = context.store.accepted.latest(context.name)
@@ -129,7 +130,7 @@ def _planned(context: SyncContext, step: Step) -> PlannedStep:
     return PlannedStep(step.id, ".".join(filter(None, step.table)), step.change.kind, step.text, rows)
 
 
-def settle(context: SyncContext) -> None:
+def close_dead_runs(context: SyncContext) -> None:
     """Close the records of runs that are over: each step that was under way was done, or it was not."""
     for plan in context.store.plans.unfinished(context.name):
         if plan.status != "running" or (context.run and plan.run == context.run.id):

@@ -17,11 +17,11 @@ class Progress(Protocol):
         ...
 
     def tables(self, rows: dict[str, int]) -> None:
-        """The tables of this run with the estimated rows of each."""
+        """Set the tables of this run with the estimated rows of each."""
         ...
 
     def table(self, path: str, *, rows: int = 0, bytes: int = 0, step: str = "") -> None:
-        """Rows and bytes read so far, or the step that the table is in."""
+        """Report rows and bytes read so far, or the step that the table is in."""
         ...
 
     def received(self, path: str, rows: int, expected: int) -> None:

@@ -106,7 +106,7 @@ def ask_arrow(destination: Destination, sql: str, most: int | None = None) -> pa
 
 
 def _interruptible(connection: duckdb.DuckDBPyConnection, work: Callable[[], T]) -> T:
-    """Do the work on a thread: DuckDB sees no Ctrl-C while it computes, this thread does."""
+    """Run the work on a thread: DuckDB does not notice Ctrl-C while it computes, this thread does."""
     with ThreadPoolExecutor(1, thread_name_prefix="query") as pool:
         done = pool.submit(work)
         try:
@@ -217,8 +217,8 @@ def _tree(connection: duckdb.DuckDBPyConnection, sql: str) -> Any:
 
 
 def _tables_by_name(tree: Any, destination: Destination, views: Iterable[Ref]) -> dict[Ref, Ref]:
-    """(schema or "", table) as the query writes it -> the destination's table. A name that is no table of ours may be
-    one that the query defines itself."""
+    """Return the destination's table by (schema or "", table) as the query writes it. A name that is no table of
+    ours may be one that the query defines itself."""
     known = [*destination.schema.tables(), *views]
     found: dict[Ref, Ref] = {}
     for node in nodes(tree):
@@ -354,7 +354,7 @@ class TableRows:
         return self.read().__arrow_c_stream__(requested_schema)
 
     def close(self) -> None:
-        """Let go of rows that nobody has scanned."""
+        """Release rows that nobody has scanned."""
         self._next = None
 
     def raise_failure(self) -> None:

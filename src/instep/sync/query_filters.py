@@ -49,7 +49,7 @@ class _Condition:
 def filters_of(
     connection: duckdb.DuckDBPyConnection, tree: Any, tables: Mapping[Ref, Ref], shown: Mapping[Ref, Shown]
 ) -> dict[Ref, list[ColumnFilter]]:
-    """Return what each table may be read by. `tables`: by their names in the query."""
+    """Return the filters by which each table may be read. `tables`: by their names in the query."""
     uses = Counter(ref for node in nodes(tree) if (ref := _table(node, tables)) is not None)
     pushed = list[tuple[Ref, Column, _Condition]]()
     for node in nodes(tree):

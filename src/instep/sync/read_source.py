@@ -64,7 +64,8 @@ def _table(context: SyncContext, path: str) -> Table:
 
 @contextmanager
 def open_repeatable(context: SyncContext) -> Iterator[Snapshot]:
-    """A snapshot that shows all tasks the same rows; Blocked for a source that has none, or has no access for tasks."""
+    """Open a snapshot that shows all tasks the same rows; raises Blocked for a source that has none, or has no
+    access for tasks."""
     source = context.source
     with source.copied_snapshot() if isinstance(source, Copyable) else source.snapshot() as snapshot:
         if isinstance(snapshot.reader, FrameReader):

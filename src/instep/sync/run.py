@@ -25,9 +25,9 @@ from instep.store.catalogs.backfills import Backfill
 from instep.sync.aliases import troubles
 from instep.sync.claim import claimed, status_of
 from instep.sync.context import Ref, SyncContext, check_named
-from instep.sync.detection.backfill_since import settle
+from instep.sync.detection.backfill_since import finish_backfills
 from instep.sync.detection.detect import DetectionResult, current_discovery, detect, record, waiting_ids
-from instep.sync.detection.pause import hold, reconsider
+from instep.sync.detection.pause import pause_and_resume, reconsider
 from instep.sync.detection.refused import refusals
 from instep.sync.detection.table_renames import TableRenames
 from instep.sync.detection.version_deadline import check_version
@@ -153,7 +153,7 @@ class _Sync:
         """Pass over the tables: first over all, then over those whose schema moved while they were read and those whose
         log has more; over a stream once for each of its groups."""
         if isinstance(self.follow, Streaming):
-            with self.follow.begun():
+            with self.follow.running():
                 attempt = 0
                 while self.follow.next():
                     self.run_pass(None, attempt)
@@ -233,8 +233,8 @@ class _Sync:
     def advance_positions(self, done: Sequence[TableResult], detection: DetectionResult) -> frozenset[Ref]:
         """Move on in the log or the stream; return the tables that it has more of."""
         if isinstance(self.follow, Following):
-            return self.follow.settle(done)
-        self.follow.settle(done, detection)
+            return self.follow.advance_positions(done)
+        self.follow.advance_positions(done, detection)
         return frozenset()
 
     def check_not_fenced(self, loads: list[Load]) -> None:
@@ -309,7 +309,7 @@ class _Sync:
             reviews = record(context, detection, count=count)
             tell(changes=tuple(sorted(r.id for r in reviews.values())))
         crashpoint("sync.recorded")
-        hold(context, detection, reviews)
+        pause_and_resume(context, detection, reviews)
         crashpoint("sync.held")
         plan, failed = plan_and_apply(context, self.run, detection, reviews)
         if waits_beside(context, plan):
@@ -381,7 +381,7 @@ class _Sync:
             served = self.backfills_done(waiting, loaded)
             for backfill in waiting:
                 if backfill.number in served:
-                    settle(context, backfill)
+                    finish_backfills(context, backfill)
                     context.store.backfills.done(backfill.number)
                     if isinstance(self.follow, Streaming) and backfill.table not in cursors:
                         context.store.cursors.forget(context.name, backfill.table)

@@ -40,7 +40,7 @@ class InProcess:
     engine: Callable[[str], Engine]
 
     def detect(self, connection: str, key: str) -> RunOutcome:
-        """Look at the source, record what has changed, pauses what policy pauses."""
+        """Detect and record the source's changes, and pause what policy pauses."""
         return _outcome(lambda: _looked(self.context(connection)))
 
     def sync(self, connection: str, key: str, *, measured: bool) -> RunOutcome:
@@ -52,7 +52,7 @@ class InProcess:
         return _outcome(lambda: undo(self.context(connection), change))
 
     def wait(self) -> None:
-        """Do nothing: no work runs beside the caller."""
+        """No-op: no work runs beside the caller."""
 
 
 def _outcome(run: Callable[[], RunOutcome]) -> RunOutcome:
@@ -94,8 +94,8 @@ def _error(report: SyncReport) -> str:
 
 
 def measures(context: SyncContext, *, nulls: bool) -> dict[str, Measure]:
-    """Path -> rows at the destination, for the accepted tables that were loaded; with `nulls` how many rows have NULL
-    in each column, of tables that are not large."""
+    """Return path -> rows at the destination, for the accepted tables that were loaded; with `nulls` how many rows
+    have NULL in each column, for tables that are not large."""
     tables = [t for t in context.store.accepted.catalog(context.name).tables if not t.retained]
     with context.destination_open():
         return {t.path: found for t in tables if (found := _measure(context, t, nulls)) is not None}
@@ -124,7 +124,7 @@ class RunTables(DirectWork):
     moves_rows = True
 
     def document(self, result: SyncReport) -> Mapping[str, Any]:
-        """Return what a job keeps of the report: its tables are those of the run."""
+        """Return the job's record of the report: its tables are those of the run."""
         return {
             "run": result.run,
             "status": result.status,
@@ -165,7 +165,8 @@ class BackfillTable(RunTables):
     """The work of the operation `backfill`."""
 
     def begin(self, context: SyncContext, request: BackfillRequest) -> BackfillRequest:
-        """Want the columns to be filled; InstepError for one that is not there or cannot be filled by itself."""
+        """Request that the columns are filled; raises InstepError for one that does not exist or cannot be filled by
+        itself."""
         if not request.columns:
             return request
         table, names = check_columns(context, request.table, request.columns)

@@ -181,7 +181,7 @@ def table_loads(store: Store, connection: str, shown: Sequence[LatestOutcome]) -
 
 
 def old_name_statuses(names: Iterable[OldName]) -> tuple[OldNameStatus, ...]:
-    """Return what is told of old names; those that plans on the way have recorded are none yet."""
+    """Return the status of old names, without those that plans in progress have recorded."""
     return tuple(
         OldNameStatus(".".join(n.table), n.old, n.column or None, n.shown or None, n.until, n.trouble or None)
         for n in names
@@ -190,15 +190,15 @@ def old_name_statuses(names: Iterable[OldName]) -> tuple[OldNameStatus, ...]:
 
 
 def old_names_data(names: Iterable[OldName]) -> list[dict[str, Any]]:
-    """Return the same as JSON has it."""
+    """Return the status of old names as JSON has it."""
     return [asdict(one) for one in old_name_statuses(names)]
 
 
 def _waiting(
     project: Project, store: Store, name: str, context: Opens, found: Sequence[Backfill]
 ) -> tuple[WaitingBackfill, ...]:
-    """Backfills that are not done yet; `waits` says what holds up one of a column. Only a budget makes the
-    destination's metadata be read."""
+    """Return backfills that are not done yet; `waits` says what blocks one of a column. The destination's metadata
+    is only read for a budget."""
     limits = project.connection(name).backfill_limits.limits()
     columns = [b for b in found if b.scope == "column"]
     why = dict.fromkeys((b.number for b in columns), waits(limits, datetime.now(UTC)))

@@ -16,12 +16,14 @@ _CURSOR_NAMES = ("updated_at", "modified_at", "last_modified", "last_updated", "
 
 @dataclass(frozen=True)
 class TableMode:
-    """`cursor` is a column name or None (read the whole table); `why` is shown by `plan`."""
+    """How a table is read."""
 
     mode: Mode
     cursor: str | None
+    """A column name or None (read the whole table)."""
     deletes: Deletes
     why: str
+    """Shown by `plan`."""
     suggestion: str = ""
 
     @property
@@ -92,7 +94,7 @@ def _choice(table: Table, settings: TableSettings) -> TableMode:
 
 
 def why_no_history(table: Table, settings: TableSettings) -> ProjectError | None:
-    """Return what is wrong where versions of rows cannot be told or would be lost."""
+    """Return the error where versions of rows cannot be told apart or would be lost."""
     if not table.key:
         return ProjectError(
             f"table {table.path} has no primary key, so the versions of its rows cannot be distinguished",
@@ -156,7 +158,8 @@ def with_settings(source: Table, accepted: Table | None, settings: TableSettings
 def _follow(
     name: str | None, by_name: dict[str, Column], source: Table, accepted: Table | None, before: str | None
 ) -> str | None:
-    """`name` today; `before` is the accepted name of the same role, for a rename that was accepted earlier."""
+    """Return the column's name today; `before` is the accepted name of the same role, for a rename that was accepted
+    earlier."""
     if name is None or name in by_name:
         return name
     if accepted is None:

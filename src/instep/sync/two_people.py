@@ -28,11 +28,13 @@ _TYPES = (ActRequested.type, ActDone.type, ConnectionDeleted.type)
 
 @dataclass(frozen=True)
 class Act:
-    """`name` is the command; `what` says all that matters of it: two requests are the same if it is equal."""
+    """An act that two people have to request."""
 
     connection: str
     name: str
+    """The command."""
     what: str
+    """Says all that matters of it: two requests are the same if it is equal."""
 
 
 class TwoPeopleContext(Protocol):
@@ -52,7 +54,7 @@ class TwoPeopleContext(Protocol):
 
 
 def leaving(table_action: TableAction, *, abandon: bool) -> str:
-    """Return what matters of a deletion."""
+    """Return the essence of a deletion, on which two people agree."""
     end = "DROPPED" if table_action == "drop" else "kept"
     return f"its tables are {end}{', what is not reached stays behind' * abandon}"
 
@@ -90,8 +92,8 @@ def requested_alone(store: Store, act: Act, who: str) -> Blocked | None:
 
 @contextmanager
 def second_person(store: Store, act: Act, who: str) -> Iterator[None]:
-    """Around what an act does. Raises Blocked before it for the first who asks; a request is used up by an act that
-    came to its end, so that one that was interrupted goes on."""
+    """Require two people for an act. Raises Blocked before it for the first who asks; a request is used up by an act
+    that was completed, so that an interrupted one goes on."""
     if refused := requested_alone(store, act, who):
         raise refused
     yield
@@ -99,14 +101,14 @@ def second_person(store: Store, act: Act, who: str) -> Iterator[None]:
 
 
 def two_people(context: TwoPeopleContext, name: str, what: str) -> AbstractContextManager[None]:
-    """Return the same for a connection, if four_eyes are on."""
+    """Require two people for an act on a connection, if four_eyes are on."""
     if not context.four_eyes:
         return nullcontext()
     return second_person(context.store, Act(context.name, name, what), context.who)
 
 
 def _people(store: Store, act: Act) -> set[str]:
-    """Whose requests for the act count now."""
+    """Return the people whose requests for the act count now."""
     since, found = store.looks.now() - COUNTS, set[str]()
     for event in store.events.latest(connection=act.connection, types=_TYPES, limit=1000):
         if event.type == ConnectionDeleted.type or event.at < since:

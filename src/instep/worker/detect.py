@@ -32,7 +32,7 @@ class DetectChanges(DirectWork):
         return self._at_project(context) if self.job is None else self._by_worker(context, self.job)
 
     def document(self, result: Detected) -> Mapping[str, Any]:
-        """Return what was found, or the reason for which nothing was looked at."""
+        """Return the findings, or why nothing was detected."""
         found = dict(super().document(result))
         skipped = found.pop("skipped")
         return {"skipped": skipped} if skipped else found
@@ -47,7 +47,7 @@ class DetectChanges(DirectWork):
 
     def _by_worker(self, context: SyncContext, job: Job) -> Detected:
         from instep.sync.detection.detect import record, waiting_ids
-        from instep.sync.detection.pause import hold
+        from instep.sync.detection.pause import pause_and_resume
 
         store, project = self.app.store, self.app.project
         if why := detector.idle(store, project, job):
@@ -59,11 +59,11 @@ class DetectChanges(DirectWork):
             tell(changes=tuple(sorted(r.id for r in reviews.values())), shared=theirs)
         if not theirs:
             detector.share(store, project, job.connection, begun)
-        hold(context, found, reviews)
+        pause_and_resume(context, found, reviews)
         version = _propagate(context, job) if job.options.get("apply") and found.version and found.applied else 0
         waiting = waiting_ids(context, found, reviews)
         done = _detected(found, reviews, waiting, version, theirs)
-        detector.settle(store, job, done.counts)
+        detector.disable_after_deletion(store, job, done.counts)
         return done
 
     def _seen(self, context: SyncContext, job: Job) -> tuple[DetectionResult, bool]:
@@ -74,7 +74,7 @@ class DetectChanges(DirectWork):
             return detection.detect(context, context.source.discover()), False
         if known := detector.shared(self.app.store, self.app.project, job):
             return detection.look_at(context, known), True
-        return detection.look(context), False
+        return detection.detect_if_changed(context), False
 
 
 def _detected(

@@ -63,7 +63,7 @@ class Lane:
         return self._pipe, self._process.sentinel
 
     def begin(self, job: Job) -> None:
-        """Hand it a job; whether it lives is seen by `ended`."""
+        """Start a job; `ended` shows whether its process lives."""
         self.job, self.kill_at = job, float("inf")
         with suppress(OSError):
             self._pipe.send(job)
@@ -101,13 +101,13 @@ class Lane:
         self._process.join(5)
 
     def renew(self) -> None:
-        """A new process in place of the old one."""
+        """Start a new process in place of the old one."""
         self.close()
         self.job, self.done, self.kill_at = None, 0, float("inf")
         self._begin()
 
     def close(self, seconds: float = 10) -> None:
-        """Let an idle one end by itself, then kill it."""
+        """Let an idle process end by itself, then kill it."""
         if self.job is None:
             with suppress(OSError):
                 self._pipe.send(None)
@@ -160,7 +160,7 @@ def ready(lanes: list[Lane], seconds: float) -> None:
 
 
 def serve(pipe: Connection, opener: Opener, parent: int) -> None:
-    """The process of a lane."""
+    """Run the process of a lane."""
     os.setsid()  # an interrupt at the terminal is for the process that watches; this one's children go with it
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
@@ -205,7 +205,7 @@ class LaneProject:
         self._app: App | None = None
 
     def current(self) -> App:
-        """InstepError as long as it could never be opened."""
+        """Raise InstepError as long as it could never be opened."""
         if self._app is None:
             self._app = self._opener()
         elif wrong := self._app.refresh():
@@ -252,7 +252,7 @@ class NoticeThread:
         opened.close()
 
     def _send(self, opened: LaneProject, seconds: float, longest_wait: float) -> None:
-        """A store or file that cannot be read for a moment loses nothing."""
+        """Send what is due; a store or file that cannot be read for a moment loses nothing."""
         try:
             app = opened.current()
             if app.store.outbox.due():

@@ -31,8 +31,8 @@ TURN = 1.0
 
 
 def turn(app: App, job: Job) -> Mapping[str, Any] | None:
-    """Return what became of the rollout; None where it comes again: it waits for runs, or for the process of its last
-    turn, which was killed a moment ago."""
+    """Run a rollout's turn and return the result; None where it comes again: it waits for runs, or for the process
+    of its last turn, which was killed a moment ago."""
     store = app.store
     patch = patch_of(store.rollouts.get(job.key).what, app.project, store, ServedPolicies(app.objects))
     runs = QueuedRuns(store, job.key, app.project.source_of, job.who)
@@ -50,7 +50,7 @@ def given_up(app: App, job: Job, why: str) -> None:
 
 
 def measured(app: App, job: Job) -> JobEnd:
-    """Do one sync of a rollout with what it did to each table, which the gates look at."""
+    """Run one sync of a rollout and record its effect on each table, at which the gates look."""
     from instep.sync.runs import measured_sync
 
     nulls = bool(job.options.get("nulls"))
@@ -67,19 +67,21 @@ IN_PROGRESS = 2.0
 
 @dataclass(frozen=True)
 class JobEnd:
-    """End of a job in its lane. `interrupted`: it was told to stop. `transient`: the same may work later.
-    `again`: it is not over, and comes again after so many seconds."""
+    """End of a job in its lane."""
 
     error: str = ""
     transient: bool = False
+    """The same may work later."""
     interrupted: bool = False
+    """It was told to stop."""
     again: float | None = None
+    """It is not over, and comes again after so many seconds."""
     run: str = ""
     result: Mapping[str, Any] = field(default_factory=dict)
 
 
 def perform(app: App, job: Job) -> JobEnd:
-    """Do a job. Every error becomes its end; nothing of the job is written to the queue from here."""
+    """Run a job. Every error becomes its end; nothing of the job is written to the queue from here."""
     with bound(job=job.id, connection=job.connection, kind=job.kind, attempt=str(job.attempt)):
         app.traced()
         with span("job", priority=job.priority):
@@ -112,8 +114,8 @@ def error_text(error: Exception) -> str:
 
 
 def _problem(error: Exception) -> dict[str, Any]:
-    """Return what ended a job, for a client that raises it again: the nearest kind that every client knows. Of what is
-    not ours nothing but the text is known."""
+    """Return the problem that ended a job, for a client that raises it again: the nearest kind that every client
+    knows. Of errors that are not ours only the text is known."""
     if not isinstance(error, InstepError):
         return {}
     kind = next(kind for kind in type(error).__mro__ if kind.__module__ == InstepError.__module__)
@@ -121,7 +123,7 @@ def _problem(error: Exception) -> dict[str, Any]:
 
 
 def _transient(error: Exception) -> bool:
-    """Other errors are a driver's or an engine's: most of them pass."""
+    """Return whether retrying may help; errors that are not ours are a driver's or an engine's, most of which pass."""
     return error.transient if isinstance(error, InstepError) else True
 
 
@@ -136,8 +138,8 @@ def is_final(job: Job, error: Exception) -> bool:
 
 
 def _after(app: App, job: Job, error: Exception) -> None:
-    """A sync that failed sets off a detection: the schema may have moved. One that met a deletion which is not let go
-    by itself switches the detector off as a detection does."""
+    """Queue a detection after a failed sync: the schema may have moved. One that met a deletion that is not
+    propagated switches the detector off as a detection does."""
     detector.check_deleted(app.store, job.connection)
     if job.connection and is_unreachable(error):
         app.store.setups.seen(job.connection, error_text(error))
@@ -154,7 +156,7 @@ def _context(app: App, job: Job) -> SyncContext:
 
 
 def test_connection(app: App, job: Job) -> JobEnd:
-    """`options`: source or destination (a name); neither: those of the connection."""
+    """Test a connection; `options`: source or destination (a name); neither: those of the connection."""
     source, destination = job.options.get("source"), job.options.get("destination")
     if whole := not (source or destination):
         source, destination = app.project.source_of(job.connection), app.project.destination_of(job.connection)
@@ -174,7 +176,8 @@ MOST_TABLES = 1000
 
 
 def discover(app: App, job: Job) -> Mapping[str, Any]:
-    """`options`: source (a name), matching (patterns of tables; none: all). No value of a row is in the answer."""
+    """Discover a source; `options`: source (a name), matching (patterns of tables; none: all). No value of a row is
+    in the answer."""
     matching = patterns(job.options.get("matching", ()))
     found = app.source(str(job.options["source"])).discover()
     fitting = [one for one in found.catalog.tables if not matching or any(p.matches(one.path) for p in matching)]
@@ -193,7 +196,7 @@ def discover(app: App, job: Job) -> Mapping[str, Any]:
 
 
 def make_demo(app: App, job: Job) -> Mapping[str, Any]:
-    """`options`: folder. A till that an earlier demo has left there is replaced."""
+    """Create a demo; `options`: folder. A till that an earlier demo has left there is replaced."""
     from instep.project.demo.databases import FILE, create_till
 
     folder = app.project.root / str(job.options["folder"])
@@ -204,7 +207,7 @@ def make_demo(app: App, job: Job) -> Mapping[str, Any]:
 
 
 def delete_connection(app: App, job: Job) -> Mapping[str, Any]:
-    """`options`: tables (keep or drop), named (the connection's name again), abandon."""
+    """Delete a connection; `options`: tables (keep or drop), named (the connection's name again), abandon."""
     from instep.control.connectors import forget_operations
     from instep.sync.operations.delete import leave
 
@@ -219,7 +222,7 @@ def delete_connection(app: App, job: Job) -> Mapping[str, Any]:
 
 
 def _reached(app: App, destination: str) -> list[Check]:
-    """Return what its test finds; one that cannot be opened is on record as such."""
+    """Test a destination; one that cannot be opened is recorded as such."""
     try:
         return list(app.destination(destination).lifecycle.test())
     except Exception as error:
@@ -233,14 +236,14 @@ def _wrong(checks: list[Check]) -> str:
 
 
 def rollout(app: App, job: Job) -> JobEnd:
-    """`key`: its id; `options`: a course (control/rollouts/course.py)."""
+    """Run a rollout's turn; `key`: its id; `options`: a course (control/rollouts/course.py)."""
     result = turn(app, job)
     return JobEnd(again=TURN) if result is None else JobEnd(result=result)
 
 
 def _carried_out(app: App, job: Job) -> JobEnd:
-    """Do a job by the function that its operation names: it answers the job's end, or the result of what people have
-    decided, with the run that it made."""
+    """Run a job by the function that its operation names: it returns the job's end, or the result with the run that
+    it made."""
     if job.options.get("measured"):
         return measured(app, job)
     spec = spec_of(job.kind)
@@ -254,7 +257,7 @@ def _carried_out(app: App, job: Job) -> JobEnd:
 
 
 def _worked(app: App, job: Job, spec: OperationSpec, work: Work | DirectWork) -> JobEnd | Mapping[str, Any]:
-    """Do what a request asks for, or show what it does."""
+    """Run a request, or preview it."""
     context, work.app, work.job = _context(app, job), app, job
     if work.moves_rows:
         work.engine = app.engine(job.connection)
@@ -271,7 +274,7 @@ def _worked(app: App, job: Job, spec: OperationSpec, work: Work | DirectWork) ->
 
 
 def _ran(app: App, job: Job, work: DirectWork, context: SyncContext, request: Request) -> JobEnd:
-    """Do what is not shown first. Viewers read what a job answers, so that no value of a row is in it."""
+    """Run an operation without a preview. Viewers read a job's answer, so that no value of a row is in it."""
     check_served(request)
     before = _last_run(app, job)
     found = work.run(context, request)

@@ -36,15 +36,17 @@ WEIGHED = 10
 
 @dataclass(frozen=True)
 class WorkerLimits:
-    """`lanes` jobs at a time, beside one lane for what somebody waits for. A lane's process is replaced after so many
-    `runs` or bytes of `memory`, its JVM's included. `grace`: seconds that running jobs have when the worker stops.
-    `poll`: seconds between two looks at an empty queue."""
+    """Limits of a worker."""
 
     lanes: int = 2
+    """Jobs at a time, beside one lane for what somebody waits for. A lane's process is replaced after so many `runs`
+    or bytes of `memory`, its JVM's included."""
     runs: int = 500
     memory: int = 6 * 1024**3
     grace: float = 60.0
+    """Seconds that running jobs have when the worker stops."""
     poll: float = 1.0
+    """Seconds between two looks at an empty queue."""
 
 
 class JobWorker:
@@ -65,7 +67,7 @@ class JobWorker:
         self._me: Worker | None = None
 
     def stop(self) -> None:
-        """Begin no further job; running ones have the grace time. A second call ends it at once."""
+        """Start no further job; running ones have the grace time. A second call ends it at once."""
         if self._stopping.is_set():
             self._at_once.set()
         else:
@@ -94,7 +96,7 @@ class JobWorker:
         return self._projects.current().store
 
     def _turn(self, drain: bool) -> None:
-        """One look at everything. A store or file that cannot be read for a moment ends no work."""
+        """Take one turn at everything. A store or file that cannot be read for a moment ends no work."""
         try:
             self._beat()
             if not self._stopping.is_set():
@@ -150,14 +152,14 @@ class JobWorker:
             self._scheduled = float("-inf")  # there may be more
 
     def _bury(self) -> None:
-        """Jobs and runs of processes of this host that have ended."""
+        """Abandon jobs and runs of processes of this host that have ended."""
         self._store.jobs.abandon(gone := self._store.workers.gone())
         self._store.workers.forget(gone)
         self._end_orphans(None, "failed", "interrupted: its process has ended")
 
     def _assign(self) -> None:
-        """Give idle lanes jobs, as long as there are some; a lane's process begins with its first job. The last lane
-        is for what somebody waits for."""
+        """Assign jobs to idle lanes; a lane's process begins with its first job. The last lane is for jobs that
+        somebody waits for."""
         for number in range(self._limits.lanes + 1):
             lane = self._lanes.get(number)
             if lane is not None and lane.job is not None:
@@ -181,7 +183,7 @@ class JobWorker:
         return [lane for lane in self._lanes.values() if lane.job is not None]
 
     def _beat(self) -> None:
-        """Signs of life, and the news of who wants to stop what."""
+        """Send heartbeats, and fetch requests to stop."""
         if time.monotonic() < self._beaten + min(BEAT, self._store.jobs.lease.total_seconds() / 4):
             return self._kill_late()
         self._beaten = time.monotonic()
@@ -247,7 +249,7 @@ class JobWorker:
         self._notify(f"job {job.id} ({job.kind} of {job.connection or '-'}): {job.status}" + _why(job))
 
     def _unended(self, lane: Lane, job: Job, ended: JobEnd, by: str) -> str:
-        """The run that a lane has left behind ends with its job; answers its id, "" if there is none."""
+        """End the run that a lane has left behind with its job; return its id, "" if there is none."""
         if lane.alive:
             return ""
         if not ended.interrupted:
@@ -269,7 +271,7 @@ class JobWorker:
         return self._store.jobs.give_back(job, "its worker stopped")
 
     def _recycle(self, lane: Lane) -> None:
-        """A process that has done much, holds much, or is gone, makes way for a new one."""
+        """Replace a process that has done much, uses much memory, or is gone."""
         lane.done += 1
         if self._stopping.is_set():
             return
@@ -278,7 +280,7 @@ class JobWorker:
             lane.renew()
 
     def _leave(self) -> None:
-        """Jobs that still run may end by themselves for some seconds and are given back; lanes end."""
+        """Stop: jobs that still run get some seconds to end and are given back; then lanes end."""
         for lane in self._busy:
             lane.interrupt(INTERRUPTED)
         end = time.monotonic() + INTERRUPTED

@@ -105,7 +105,7 @@ class Client:
         return self._ask("GET", _target(path, query))
 
     def read(self, path: str) -> tuple[Any, str]:
-        """(the document, the tag of what was read), for a `patch` of it."""
+        """Return (the document, its tag), the tag for a later `patch`."""
         answer = self._answer("GET", path)
         return self._document(answer), answer.header("ETag")
 
@@ -121,12 +121,12 @@ class Client:
                 return
 
     def post(self, path: str, body: Mapping[str, Any] | None = None, **query: Any) -> Any:
-        """The answer to a POST, as `write` sends it."""
+        """Send a POST as `write` does; return the answer."""
         return self.write("POST", path, body, **query)
 
     def write(self, method: str, path: str, body: Mapping[str, Any] | None = None, /, **query: Any) -> Any:
-        """The answer to a write. It carries a token of its own: sent again after a lost answer, it is not done
-        again."""
+        """Send a write and return the answer. It carries a token of its own: sent again after a lost answer, it
+        takes effect once."""
         return self._ask(method, _target(path, query), body, token=secrets.token_urlsafe(24))
 
     def patch(self, path: str, body: Mapping[str, Any], tag: str) -> Any:
@@ -146,7 +146,7 @@ class Client:
         return self._retried(method, PREFIX + target, {"Authorization": self._key.header, **more}, body)
 
     def _meet(self) -> None:
-        """Look who answers there before the key is sent."""
+        """Check that a server of ours answers before the key is sent."""
         if self._met:
             return
         found = self._document(self._retried("GET", "/healthz", {}, None))
@@ -193,8 +193,8 @@ class Client:
 
 
 def _again_in(answer: ServerAnswer, attempt: int) -> float | None:
-    """Seconds after which to ask again; None if the answer stands. What a server of ours cannot do now it says in a
-    problem, which more asking does not change unless it names a time."""
+    """Return the seconds after which to ask again, None if the answer is final. A server of ours states in a problem
+    what it cannot do now; asking again changes that only if it names a time."""
     if answer.status not in (429, 502, 503, 504):
         return None
     seconds = answer.header("Retry-After").strip()

@@ -107,7 +107,7 @@ def _read(found: Any) -> ServerAnswer:
 
 
 def _translate_errors(base: str, ask: Callable[[], ServerAnswer]) -> ServerAnswer:
-    """Errors of the network as ours: they name the server and nothing that was sent."""
+    """Translate network errors into ours, which name the server and repeat nothing that was sent."""
     try:
         return ask()
     except urllib.error.URLError as error:

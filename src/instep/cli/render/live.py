@@ -83,7 +83,7 @@ class Board:
             self._received[path] = _Received(rows, expected)
 
     def line(self) -> str:
-        """One line for logs."""
+        """Return one line for logs."""
         with self._lock:
             if whole := self._received.get(""):
                 seconds = time.monotonic() - self._begun
@@ -132,7 +132,7 @@ class Board:
 
 @contextmanager
 def watched() -> Iterator[Progress]:
-    """A board that is drawn on stderr while the block runs."""
+    """Yield a board that is drawn on stderr while the block runs."""
     board = Board()
     with drawn(board):
         yield board
@@ -140,7 +140,7 @@ def watched() -> Iterator[Progress]:
 
 @contextmanager
 def drawn(board: Board) -> Iterator[None]:
-    """Draws it on a terminal; elsewhere its line comes now and then."""
+    """Draw the board on a terminal; elsewhere print its line now and then."""
     if sys.stderr.isatty() and options.output != "json":
         from rich.live import Live
 
@@ -170,7 +170,7 @@ _CONNECTOR_TEXT_STYLES = {"+": "green", "-": "red", "~": "yellow"}
 
 
 def operations_lines(counts: OperationCounts, schema_changes: int | None = None) -> Iterator[str]:
-    """One count a line; schema changes before checkpoints, where they are known."""
+    """Yield one line per count, schema changes (if known) before checkpoints."""
     numbers = {field.name: getattr(counts, field.name) for field in fields(counts)}
     if schema_changes is not None:
         checkpoints = numbers.pop("checkpoints")
@@ -218,7 +218,7 @@ class TrialBoard(Board):
         self.counts = OperationCounts()
 
     def operations(self, counts: OperationCounts) -> None:
-        """All so far."""
+        """Set the counts so far."""
         with self._counting:
             self.counts = counts
 
@@ -232,7 +232,7 @@ class TrialBoard(Board):
 
 @contextmanager
 def followed() -> Iterator[TrialBoard]:
-    """A trial that is drawn on stderr while the block runs. If it fails, what had been sent is told."""
+    """Yield a board for a trial, drawn on stderr while the block runs. If it fails, print what had been sent."""
     trial = TrialBoard()
     logging.getLogger("instep").addHandler(_NO_OUTPUT)
     with drawn(trial):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def by_connection(found: Sequence[Review]) -> Iterator[tuple[str, list[Review]]]:
-    """(connection, its changes), by name."""
+    """Yield (connection, its changes), ordered by name."""
     ordered = sorted(found, key=lambda r: r.connection)
     return ((name, list(group)) for name, group in groupby(ordered, lambda r: r.connection))
 
@@ -26,7 +26,7 @@ def show_detection(out: Screen, found: list[Review], counts: Mapping[str, Mappin
 
 
 def show_changes(out: Screen, found: Sequence[Review]) -> None:
-    """Changes as a list."""
+    """Print changes as a list."""
     from rich.table import Table as Grid
     from rich.text import Text
 
@@ -66,7 +66,7 @@ def _status(r: Review) -> str:
 
 
 def meanwhile_of(review: Review) -> str:
-    """Say what happens to the values while the change is held, "" if nothing differs or it is not held."""
+    """Return how values are treated while the change is blocked, "" if nothing differs or it is not blocked."""
     from instep.schema.changes.describe import change_from_dict
     from instep.schema.planning.explain import meanwhile
     from instep.schema.policy.policy import Action, Decision, Modifiers
@@ -79,7 +79,7 @@ def meanwhile_of(review: Review) -> str:
 
 
 def show_one(out: Screen, r: Review, more: Sequence[str] = ()) -> None:
-    """Everything about one change, and `more` lines."""
+    """Print everything about one change, then the `more` lines."""
     out.write(f"{r.id}  {r.summary}", "bold")
     for name, value in (
         ("kind", r.kind),

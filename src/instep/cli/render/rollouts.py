@@ -28,7 +28,7 @@ def counts_of(members: Sequence[RolloutMember]) -> dict[str, int]:
 
 
 def rollout_document(made: RolloutDetails, members: Sequence[RolloutMember], *, every: bool) -> dict[str, Any]:
-    """`connections` are all of them, or those to look at."""
+    """Return the rollout as JSON has it; without `every`, only with the connections that need attention."""
     shown = [m for m in members if every or _speaks(m)]
     numbers = sorted({m.wave for m in members if m.wave})
     waves = [{"wave": n, "counts": counts_of([m for m in members if m.wave == n])} for n in numbers]

@@ -161,7 +161,7 @@ class _ForMany(ImmediateWork):
         return self.answer(context, request, found)
 
     def answer(self, context: WriteContext, request: Any, found: Sequence[Review]) -> ChangeAnswers:
-        """Do it to each change."""
+        """Answer each change."""
         raise NotImplementedError
 
     def refusal(self, result: ChangeAnswers) -> InstepError | None:
@@ -170,7 +170,7 @@ class _ForMany(ImmediateWork):
         return Conflict(problem, hint="see `instep changes list`") if problem else None
 
     def detail(self, request: Any, result: ChangeAnswers) -> Mapping[str, Any]:
-        """Return what was requested, and the ids of the changes that it was done to."""
+        """Return the request and the ids of the answered changes."""
         recorded = {name: getattr(request, name) for name in self.recorded}
         return {**recorded, "changes": [one.id for one in result.items if one.ok]}
 
@@ -227,8 +227,8 @@ class AssigningMany(_ForMany):
 
 
 def _chosen(context: WriteContext, request: ChangesRequest) -> list[Review]:
-    """Return those that are meant: ids must be known, filters find what the asker may see. Raises InstepError if there
-    are none, or more than one request may answer."""
+    """Return the chosen changes: ids must be known, filters find what the caller may see. Raises InstepError if
+    there are none, or more than one request may answer."""
     found = _named(context, request.ids)
     filters = reviews.ChangeFilter((), request.connection, request.patterns, request.kinds, request.tables)
     if filters.filters or request.view or request.search or request.tag or request.assigned_to:
@@ -257,7 +257,7 @@ def _named(context: WriteContext, ids: Sequence[str]) -> dict[str, Review]:
 
 
 def _as_they_are(context: WriteContext, looked: Sequence[Review], request: ChangesRequest) -> list[Review]:
-    """Return these as they are by now, without those that a filter has found and somebody has answered since."""
+    """Return the changes as they are now, without those that a filter found and somebody has answered since."""
     now = {one.id: one for one in context.store.reviews.of_ids([one.id for one in looked])}
     named = frozenset(request.ids)
     return [now[one.id] for one in looked if one.id in now and (one.id in named or now[one.id].status == one.status)]
@@ -319,6 +319,6 @@ class SelectionSwitching(ImmediateWork):
         return SwitchedSelection(request.verb, steps_shown)
 
     def detail(self, request: SwitchSelectionRequest, result: SwitchedSelection) -> Mapping[str, Any]:
-        """Return what was requested, and the objects that were switched by it."""
+        """Return the request and the objects that it switched."""
         detail = {"verb": request.verb, "objects": request.objects, "matching": request.matching}
         return {**detail, "turned": [one.object for one in result.objects if one.changed]}

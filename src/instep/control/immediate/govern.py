@@ -176,7 +176,7 @@ class DeliveryRetry(ImmediateWork):
     """Try one delivery again."""
 
     def execute(self, context: WriteContext, request: RetryDeliveryRequest, prepared: None) -> RetriedDelivery:
-        """Let it be due now; Conflict for one that is not dead."""
+        """Make the delivery due now; raises Conflict for one that is not dead."""
         DeliveryDetails().find(context, GetDelivery(request.delivery))
         return RetriedDelivery(context.store.outbox.retry(request.delivery))
 
@@ -186,7 +186,7 @@ class DeliveryRetry(ImmediateWork):
 
 
 def trial(name: str, at: datetime) -> Message:
-    """Return what the test of a channel sends; its id is new."""
+    """Return the test message of a channel; its id is new."""
     line = MessageLine(at, (0,), "channel.test", "info", "plain", f"test of channel {name}", "it works", "test")
     return Message(f"m-{secrets.token_hex(12)}", at, (line,))
 

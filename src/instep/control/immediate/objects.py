@@ -22,7 +22,7 @@ from instep.operations.spec import ImmediateWork
 from instep.operations.values import ObjectKind
 from instep.project.documents import InvalidObject
 from instep.project.sections.policies import is_word
-from instep.project.text.problems import near
+from instep.project.text.problems import suggestion_or_list
 
 _TIED = ("source", "destination", "namespace", "tags", "shard", "notify", "log")
 """The keys that tie a connection to others: an API key that is for some groups may not change them."""
@@ -60,7 +60,7 @@ class _ObjectWriting(ImmediateWork):
     """Write one object."""
 
     def detail(self, request: Any, result: WrittenObject) -> Mapping[str, Any]:
-        """Return what was written but not its content: the object itself says that."""
+        """Return the id and version that were written, not the content: the object has it."""
         return {"id": result.object.id, "version": result.object.version}
 
 
@@ -105,7 +105,7 @@ class ObjectDeletion(ImmediateWork):
         return DeletedObject(request.name, before.id, before.version)
 
     def detail(self, request: DeleteObjectRequest, result: DeletedObject) -> Mapping[str, Any]:
-        """Return which version went."""
+        """Return the version that was deleted."""
         return {"id": result.id, "version": result.version}
 
 
@@ -198,4 +198,6 @@ def _check_policy(context: WriteContext, before: Managed, spec: Mapping[str, Any
         return
     rest = {key: value for key, value in spec.items() if key != "policy"}
     context.resources.put("connection", before.name, rest, who=context.who, expected=before.version, dry_run=True)
-    raise InvalidObject("connection", before.name, [(("policy",), f"unknown policy {policy!r}{near(policy, seen)}")])
+    raise InvalidObject(
+        "connection", before.name, [(("policy",), f"unknown policy {policy!r}{suggestion_or_list(policy, seen)}")]
+    )

@@ -68,7 +68,8 @@ class RolloutCreation(ImmediateWork):
     """Create a rollout."""
 
     def prepare(self, context: WriteContext, request: CreateRolloutRequest) -> RolloutDraft:
-        """Look at all connections. What moves afterwards is no matter: a wave looks at each of its own again."""
+        """Detect the changes of all connections. What moves afterwards does not matter: a wave detects each of its
+        own again."""
         group_name = request.group
         group = ConnectionGroup(group_name.connections, group_name.destinations, group_name.tags, group_name.matching)
         for one in group.names:
@@ -107,11 +108,11 @@ class RolloutWork(ImmediateWork):
     """Change one rollout."""
 
     def requested(self, request: ImmediateRequest) -> Mapping[str, Any]:
-        """Return what was requested, without the rollout."""
+        """Return the request, without the rollout."""
         return {one.name: getattr(request, one.name) for one in fields(request) if one.name != "rollout"}
 
     def detail(self, request: ImmediateRequest, result: Any) -> Mapping[str, Any]:
-        """Return what was requested."""
+        """Return the request."""
         return self.requested(request)
 
 
@@ -123,11 +124,11 @@ class RolloutStepWork(RolloutWork):
         raise NotImplementedError
 
     def course(self, context: WriteContext, request: Any) -> Course:
-        """Return what carries it on in this process, where no worker is there; raise as `enqueue` does."""
+        """Return the course for this process, where no worker runs; raises as `enqueue` does."""
         raise NotImplementedError
 
     def execute(self, context: WriteContext, request: Any, prepared: None) -> RolloutStep:
-        """Put its job into the queue; Conflict while something else of it is under way."""
+        """Queue its job; raises Conflict while another step of it runs."""
         id = rollout_of(context, request.rollout).id
         job, fresh = self.enqueue(context, request)
         return RolloutStep(details_of(context, context.store.rollouts.get(id)), job.id, fresh)
@@ -171,7 +172,7 @@ class RolloutRollback(RolloutStepWork):
         return queued.roll_back(context.store, request.rollout, who, wave=request.wave, connections=some), True
 
     def course(self, context: WriteContext, request: RollBackRolloutRequest) -> Course:
-        """Return what to take back; InstepError if there is nothing."""
+        """Return what to roll back; raises InstepError if there is nothing."""
         return to_roll_back(context.store, request.rollout, wave=request.wave, connections=request.connections)
 
 
@@ -188,7 +189,7 @@ class RolloutSkip(RolloutWork):
     """Leave connections out."""
 
     def execute(self, context: WriteContext, request: SkipConnectionsRequest, prepared: None) -> ChangedRollout:
-        """Leave them out; Conflict if one of them is done, or its run is under way."""
+        """Skip them; raises Conflict if one of them is done, or its run is under way."""
         id = rollout_of(context, request.rollout).id
         flow.skip(context.store, id, request.connections, request.reason, context.who)
         return ChangedRollout(details_of(context, context.store.rollouts.get(id)))

@@ -38,7 +38,7 @@ class _Queueing(ImmediateWork):
     """Put a job into the queue."""
 
     def enqueue(self, context: WriteContext, kind: ObjectKind, job: str, request: Any, **more: Any) -> QueuedJob:
-        """Put it there; NotFound for an object that there is not."""
+        """Queue the job; raises NotFound for an unknown object."""
         options = {kind: managed(context, kind, request.name).name, **more}
         key = f"{kind}/{request.name}/{key_of(more)}".rstrip("/")
         made, fresh = context.store.jobs.enqueue(
@@ -62,7 +62,7 @@ class SourceTesting(_Queueing):
     """Have a source tested."""
 
     def execute(self, context: WriteContext, request: TestSourceRequest, prepared: None) -> QueuedJob:
-        """Put its test into the queue."""
+        """Queue its test."""
         return self.enqueue(context, "source", CONNECTION_TEST, request)
 
 
@@ -70,7 +70,7 @@ class DestinationTesting(_Queueing):
     """Have a destination tested."""
 
     def execute(self, context: WriteContext, request: TestDestinationRequest, prepared: None) -> QueuedJob:
-        """Put its test into the queue."""
+        """Queue its test."""
         return self.enqueue(context, "destination", CONNECTION_TEST, request)
 
 

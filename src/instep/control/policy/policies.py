@@ -85,7 +85,7 @@ class KindShown:
 
 @dataclass(frozen=True)
 class PolicyShown:
-    """A connection's policy. `overrides`: the pattern of each with its preset, rules and modifiers."""
+    """A connection's policy."""
 
     connection: str
     policy: Policy
@@ -93,11 +93,12 @@ class PolicyShown:
     preset_where: str
     rules: tuple[RuleShown, ...]
     overrides: Mapping[str, tuple[RuleShown, ...]]
+    """The pattern of each with its preset, rules and modifiers."""
     modifiers: Modifiers
     kinds: tuple[KindShown, ...]
 
     def document(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """Return the record as JSON has it."""
         overrides = [
             {"match": o.match, "preset": o.preset, "modifiers": o.modifiers, "rules": _rules(self.overrides[o.match])}
             for o in self.policy.overrides
@@ -202,7 +203,7 @@ def _answer(review: Review | None) -> Explicit | None:
 
 
 def _left_out(project: Project, store: Store, connection: str, change: Change, accepted: Catalog) -> Iterator[str]:
-    """Changes of what is not selected are never compared; of a table that nobody knows, they may be a slip."""
+    """Yield why a change is not compared: its object is not selected, or its table is unknown, which may be a typo."""
     place = object_of(change)
     if any((*s.ref, s.column) == place for s in store.switches.of(connection) if s.listed_off and not s.enabled):
         yield "it was deselected when it was found, and stays so until it is selected"
@@ -253,11 +254,12 @@ def _of_key(change: Change, accepted: Catalog) -> Iterator[Change]:
 
 @dataclass(frozen=True)
 class EvaluatedCase:
-    """A case with what was decided. `wrong`: what is not as expected, empty if all is."""
+    """A case with what was decided."""
 
     sample: Sample
     trace: Trace
     wrong: tuple[str, ...]
+    """What is not as expected, empty if all is."""
 
 
 def run_cases(project: Project, connection: str, cases: Sequence[SampleCase]) -> list[EvaluatedCase | str]:

@@ -141,7 +141,7 @@ def _of_column(question: PolicyQuestion, table: Table, known: Column | None) -> 
 
 
 def _retype(question: PolicyQuestion, ref: k.Ref, known: Column | None) -> k.Change:
-    """The types must be of the kind that is asked about; those that nobody says are made up to fit."""
+    """Return a type change with the types that the question names; types that it leaves open are chosen to fit."""
     before = parse(question.before) if question.before else known.type if known else None
     after = parse(question.after) if question.after else None
     befores = (before,) if before else _LIKELY
@@ -160,7 +160,7 @@ def _mismatch(kind: str, before: DataType | None, after: DataType | None) -> str
 
 
 def retyped(before: DataType, after: DataType) -> str:
-    """column.widened, column.narrowed or column.retyped."""
+    """Return `column.widened`, `column.narrowed` or `column.retyped`."""
     return type_change(before, after).kind
 
 

@@ -53,12 +53,13 @@ class SimulatedDecision:
 
 @dataclass(frozen=True)
 class Simulation:
-    """Simulation of one connection, oldest change first. `unread`: ids of changes that this version cannot read."""
+    """Simulation of one connection, oldest change first."""
 
     connection: str
     policy: Policy
     compared: tuple[SimulatedDecision, ...]
     unread: tuple[str, ...]
+    """Ids of changes that this version cannot read."""
 
     @property
     def different(self) -> tuple[SimulatedDecision, ...]:

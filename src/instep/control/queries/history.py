@@ -339,4 +339,4 @@ class ObjectDetails(QueryWork):
 
     def find(self, context: QueryContext, query: GetObjectHistory) -> object_history.ObjectHistory:
         """Return the history. Raises InstepError for an object that no version has."""
-        return object_history.trail(context.store, context.connection(query.connection), query.of)
+        return object_history.object_history(context.store, context.connection(query.connection), query.of)

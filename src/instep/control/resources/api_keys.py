@@ -60,8 +60,8 @@ def create(
 
 
 def rotate(store: Store, key_id: str, *, overlap: timedelta = OVERLAP, lasts: timedelta | None = None) -> Issued:
-    """Another secret for a key; the one it has ends after `overlap`. Raises Conflict for a key that has two already,
-    or that has been revoked."""
+    """Add a second secret to a key; the old one ends after `overlap`. Raises Conflict for a key that has two
+    already, or that was revoked."""
     with store.transaction():
         key = store.api_keys.get(key_id)
         if not overlap:

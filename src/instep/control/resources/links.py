@@ -40,7 +40,7 @@ def _connection_links(project: Project, section: ConnectionSection) -> Iterator[
 def check_links(
     project: Project, store: Store, kind: ObjectKind, name: str, document: Mapping[str, Any], section: Section
 ) -> None:
-    """InvalidObject if a connection names what is not there, or is a shard or has a log that there is already."""
+    """Raise InvalidObject if a connection names what is not there, or is a shard or has a log that there is already."""
     if not isinstance(section, ConnectionSection):
         return
     names = {plural: dict.fromkeys(getattr(project.model, plural), True) for plural in _USED}

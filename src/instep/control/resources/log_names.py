@@ -67,7 +67,7 @@ def _of_file(project: Project) -> Mapping[str, ConnectionSection]:
 def _logs(project: Project, store: Store, names: Collection[str]) -> dict[str, Mapping[str, Any]]:
     """Return what these connections say of their logs."""
     own = _of_file(project)
-    stored = store.objects.several("connection", [name for name in names if name not in own])
+    stored = store.objects.get_many("connection", [name for name in names if name not in own])
     found: dict[str, Mapping[str, Any]] = {name: vars(own[name].log) for name in names if name in own}
     return found | {one.name: log for one in stored if isinstance(log := one.spec.get("log"), dict)}
 

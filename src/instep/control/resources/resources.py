@@ -61,14 +61,15 @@ _NO_TEXT = 'must be text; put it in quotes ("...")'
 
 @dataclass(frozen=True)
 class Managed:
-    """An object as it may be shown. `by` tells who changes it: the project file, or the server. What the file says has
-    version 0 and no times; its id is always the same."""
+    """An object as it may be shown."""
 
     kind: ObjectKind
     name: str
     id: str
     spec: Mapping[str, Any]
     by: Literal["file", "server"]
+    """Tells who changes it: the project file, or the server. What the file says has version 0 and no times; its id
+    is always the same."""
     version: int = 0
     tags: tuple[str, ...] = ()
     created: datetime | None = None
@@ -97,11 +98,11 @@ class Resources:
         found = self.store.objects.get(kind, name)
         return _of_server(found) if found else None
 
-    def several(self, kind: ObjectKind, names: Collection[str]) -> list[Managed]:
+    def get_many(self, kind: ObjectKind, names: Collection[str]) -> list[Managed]:
         """Return those of these objects that there are, in one query."""
         own = [self._of_file(kind, name) for name in names if name in self._sections(kind)]
         known = {found.name for found in own}
-        others = self.store.objects.several(kind, [name for name in names if name not in known])
+        others = self.store.objects.get_many(kind, [name for name in names if name not in known])
         return own + list(map(_of_server, others))
 
     def by_id(self, id: str) -> Managed | None:
@@ -289,7 +290,7 @@ class Resources:
         return replaced(spec, {path: secret(known[path]).text for path in stars})
 
     def _check_reach(self, kind: ObjectKind, name: str, section: Section, plain: Mapping[str, Any]) -> None:
-        """InvalidObject for what leads to code, files or accounts of this machine that an API does not reach."""
+        """Raise InvalidObject for what leads to code, files or accounts of this machine that an API does not reach."""
         wrong = [(path, NO_REFERENCE) for path, text in texts(_fields(section)) if not secret_id(text)]
         known = secrets_in(plain)
         values = {p: self.store.secrets.open(id, kind, name, pointer(p)) for p, id in known.items()}
@@ -341,8 +342,8 @@ def _no_others(
 def _check_addresses(
     kind: ObjectKind, name: str, section: Section, plain: Mapping[str, Any], before: StoredObject | None
 ) -> None:
-    """InvalidObject if secrets that were sealed for one server would be sent to another: whoever may write an object
-    may not thereby read its secrets."""
+    """Raise InvalidObject if secrets that were sealed for one server would be sent to another: whoever may write an
+    object may not thereby read its secrets."""
     known = secrets_in(before.spec) if before else {}
     unchanged = [path for path, id in secrets_in(plain).items() if known.get(path) == id]
     if not before or not unchanged:

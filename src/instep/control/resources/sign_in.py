@@ -29,10 +29,11 @@ _hashing = BoundedSemaphore(4)
 
 @dataclass(frozen=True)
 class Begun:
-    """A session that has begun. `token` is what its browser sends."""
+    """A session that has begun."""
 
     session: Session
     token: str = field(repr=False)
+    """What its browser sends."""
 
 
 def with_password(store: Store, name: str, password: str) -> Begun | None:
@@ -90,7 +91,7 @@ def end(store: Store, token: str) -> None:
 
 
 def form_token(token: str) -> str:
-    """Return what forms of this session carry, so that no other site can send them."""
+    """Return the token that forms of this session carry, so that no other site can send them."""
     return hmac.new(token.encode(), b"form", hashlib.sha256).hexdigest()
 
 
@@ -102,7 +103,7 @@ def make_link(store: Store, key: ApiKey) -> str:
 
 
 def set_password(store: Store, key: ApiKey, password: str, token: str = "") -> None:
-    """Give a key a password; its other sessions and links end. Raises InstepError for one that is too short or long."""
+    """Set a key's password; its other sessions and links end. Raises InstepError for one that is too short or long."""
     if not SHORTEST <= len(password) <= LONGEST:
         hint = "take several words that do not belong together"
         raise InstepError(f"a password has {SHORTEST} to {LONGEST} characters", hint=hint)

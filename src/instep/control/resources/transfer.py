@@ -57,7 +57,7 @@ def _with_references(objects: Resources, stored: StoredObject, variables: set[st
 
 
 def _variable(stored: StoredObject, path: Path, taken: set[str]) -> str:
-    """Return one that no other secret has."""
+    """Return a variable's name that no other secret has."""
     parts = [str(part) for part in (stored.kind, stored.name, *path) if part != "properties"]
     base = re.sub(r"\W", "_", "_".join(parts), flags=re.ASCII).upper()
     name, number = base, 2
@@ -92,7 +92,8 @@ def import_project(
 
 
 def _sections(given: Project) -> Iterator[tuple[ObjectKind, str, dict[str, Any], dict[Path, str]]]:
-    """(kind, name, document with its values, the references that these came from), in the order of their links."""
+    """Yield (kind, name, document with its values, the references that they came from), in the order in which they
+    link to each other."""
     for kind, plural in PLURALS.items():
         for name in getattr(given.model, plural):
             section = value_at(given.tree.data, (plural, name)) or {}

@@ -71,7 +71,8 @@ class ChangePatch:
         return [r for r in found if r.kind == self.kind and path_of(r) == self.path]
 
     def _exists(self, connection: str, applied: Sequence[Review]) -> bool:
-        """Tell by the accepted schema for what comes and goes; by what was applied last for everything else."""
+        """Return whether the change has been applied: by the accepted schema for additions and removals, by the last
+        applied answer for all else."""
         what = self.kind.partition(".")[2]
         if self.verdict == "rejected":
             return False
@@ -92,14 +93,14 @@ class ChangePatch:
         return str(before["review"]) if self.store.reviews.get(before["review"]).status == "applied" else ""
 
     def take_back(self, connection: str, before: Mapping[str, Any], who: str) -> None:
-        """An answer that was not carried out yet does not count any more."""
+        """Withdraw an answer that was not carried out yet."""
         if before["was"] == "open":
             again = self.store.reviews.reopen if self.verdict == "approved" else self.store.reviews.reopen_rejected
             again([before["review"]])
 
 
 def path_of(review: Review) -> str:
-    """schema, schema.table or schema.table.column."""
+    """Return schema, schema.table or schema.table.column."""
     if review.kind.startswith("schema."):
         return str(review.change.get("name", ""))
     return ".".join(filter(None, (*review.table, review.column)))

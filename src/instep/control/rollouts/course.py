@@ -19,11 +19,11 @@ _AGAIN: tuple[RolloutStatus, ...] = ("ready", "stopped", "halted", "partial")
 
 @dataclass(frozen=True)
 class Course:
-    """Forward: no wave after `upto` begins, and the sources of `look` are looked at first. `back`: what reached wave
-    `upto`, or these `connections`, is taken back."""
+    """Forward: no wave after `upto` begins, and the sources of `look` are looked at first."""
 
     upto: int
     back: bool = False
+    """What reached wave `upto`, or these `connections`, is taken back."""
     look: tuple[str, ...] = ()
     connections: tuple[str, ...] = ()
 
@@ -50,8 +50,8 @@ def to_advance(store: Store, id: str, *, every: bool = False) -> Course:
 
 
 def to_resume(store: Store, id: str, who: str, *, every: bool = False, accept: str = "") -> Course:
-    """Let what failed or did not fit in the waves that have begun wait again, and the rollout be ready. `accept`: the
-    reason for which what the gates have found may pass; without one Blocked is raised, and nothing is touched."""
+    """Reset what failed or did not fit in the started waves, and make the rollout ready. `accept`: the reason for
+    which the gates' findings may pass; without one Blocked is raised, and nothing is touched."""
     with store.transaction():
         rollout = store.rollouts.check_allowed(id, _AGAIN)
         done = store.rollouts.members(rollout.id, upto=rollout.wave, statuses=("done",))
@@ -71,8 +71,8 @@ def to_resume(store: Store, id: str, who: str, *, every: bool = False, accept: s
 
 
 def to_roll_back(store: Store, id: str, *, wave: int = 0, connections: Sequence[str] = ()) -> Course:
-    """`wave` 0 is the last that has begun. InstepError if there is nothing to take back, Conflict while another process
-    carries it on."""
+    """Return what a rollback covers; `wave` 0 is the latest that has begun. Raises InstepError if there is nothing
+    to roll back, Conflict while another process runs the rollout."""
     rollout = store.rollouts.get(id)
     course = Course(wave or rollout.wave, True, (), tuple(connections))
     if not to_take_back(store, rollout, course):
@@ -85,7 +85,8 @@ def to_roll_back(store: Store, id: str, *, wave: int = 0, connections: Sequence[
 
 
 def to_take_back(store: Store, rollout: Rollout, course: Course) -> list[Member]:
-    """The connections whose patch was applied and is not taken back; InstepError for one that is not of the rollout."""
+    """Return the connections whose patch was applied and not rolled back; raises InstepError for one that is not
+    part of the rollout."""
     if course.connections:
         members = [store.rollouts.member(rollout.id, name) for name in course.connections]
     else:

@@ -32,13 +32,14 @@ _BEGINS: Mapping[Fit, MemberStatus] = {
 
 @dataclass(frozen=True)
 class RolloutOrder:
-    """Request for a rollout. `canary`: connections that come first, in this order."""
+    """Request for a rollout."""
 
     patch: Patch
     group: ConnectionGroup
     sizes: tuple[str, ...]
     gates: Gates
     canary: tuple[str, ...] = ()
+    """Connections that come first, in this order."""
 
 
 def draft(order: RolloutOrder, connections: Sequence[str], who: str) -> RolloutDraft:
@@ -72,7 +73,7 @@ def create(store: Store, made: RolloutDraft) -> Rollout:
 
 
 def detect_all(runs: RunsConnections, connections: Sequence[str], key: str) -> dict[str, str]:
-    """Look at the sources of all of them; answers what went wrong, by connection."""
+    """Detect the changes of all of them; return errors by connection."""
     waiting, failed = list(connections), dict[str, str]()
     while waiting:
         ended = {name: found for name in waiting if (found := runs.detect(name, key)) is not None}

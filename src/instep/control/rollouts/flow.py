@@ -31,15 +31,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Rolling:
-    """One rollout in the hands of one process. `on_member` hears of each connection that has ended or was left out.
-    `in_turns`: what interrupts this process is no end of the rollout, another one goes on."""
+    """One rollout in the hands of one process."""
 
     store: Store
     patch: Patch
     runs: RunsConnections
     who: str
     on_member: MemberCallback = field(default=lambda member: None)
+    """Hears of each connection that has ended or was left out."""
     in_turns: bool = False
+    """What interrupts this process is no end of the rollout, another one goes on."""
 
     def advance(self, id: str, *, every: bool = False) -> Rollout:
         """See `to_advance`."""
@@ -54,12 +55,10 @@ class Rolling:
         return self.carry_on(id, to_roll_back(self.store, id, wave=wave, connections=connections))
 
     def carry_on(self, id: str, course: Course, key: str = "") -> Rollout:
-        """Carry the rollout on as far as its gates allow: forward, or back from the last connection to the first.
-
-        A rollout that goes back ends as stopped; what could not be taken back stays as it is and says why. Called
-        again with the same `key` it goes on. Conflict while another process carries it on, Later where a turn ends
-        before that.
-        """
+        """Advance the rollout as far as its gates allow: forward, or back from the last connection to the first. A
+        rollout that is rolled back ends as stopped; what could not be undone stays as it is, with the reason. Called
+        again with the same `key` it continues. Raises Conflict while another process advances it, Later where a turn
+        ends before that."""
         now = self.store.rollouts.get(id)
         if course.back:
             return self._back(now, course, key)
@@ -81,7 +80,8 @@ class Rolling:
 
     @contextmanager
     def _claimed(self, id: str, allowed: Sequence[RolloutStatus], *, as_is: bool = False) -> Iterator[Rollout]:
-        """A process that is killed lets go of nothing: its lease ends, or it is seen to be gone."""
+        """Claim the rollout for the block. A process that is killed releases nothing: its lease ends, or it is found
+        to be gone."""
         claimed = self.store.rollouts.claim(id, allowed, as_is=as_is)
         try:
             with _Beating(self.store, claimed):
@@ -102,7 +102,7 @@ class Rolling:
         return now
 
     def _stopped(self, rollout: Rollout) -> Rollout:
-        """Runs that were under way end, and it stays stopped."""
+        """Stop the rollout: running connections finish, nothing new begins."""
         under_way = self.store.rollouts.members(rollout.id, statuses=("running",))
         self._end_all(rollout, {m.connection: m for m in under_way})
         return self._release(rollout, "stopped")
@@ -117,7 +117,7 @@ class Rolling:
         return self._end(rollout)
 
     def _wave(self, rollout: Rollout, number: int) -> Rollout | None:
-        """Carry one wave on; return the rollout if something stopped it, None once it is through."""
+        """Run one wave; return the rollout if something stopped it, None once it is through."""
         if number > rollout.wave:
             self.store.rollouts.wave(rollout, number)
         limits = gates_of(rollout.gates)
@@ -141,7 +141,7 @@ class Rolling:
                     return None
 
     def _end_all(self, rollout: Rollout, members: dict[str, Member]) -> None:
-        """Runs that are under way end, nothing new begins."""
+        """Wait for running connections to finish, and start nothing new."""
         while under_way := tuple(m for m in members.values() if m.status == "running"):
             self._await(rollout, members, under_way)
 
@@ -202,7 +202,7 @@ class Rolling:
             return self._left(rollout, member, CompatibilityLine("conflict", why))
 
     def _ended(self, rollout: Rollout, member: Member, outcome: RunOutcome) -> Member:
-        """Done is what went through and has what was rolled out; anything else has failed."""
+        """Return the member as `done` if its run succeeded and has what was rolled out, else as failed."""
         crashpoint("rollout.ran")
         missing = _own(lambda: self._missing(member), str) if outcome.ok else ""
         good = outcome.ok and not missing
@@ -283,8 +283,8 @@ def stop(store: Store, id: str, who: str, why: str = "") -> Rollout:
 
 
 def skip(store: Store, id: str, connections: Sequence[str], why: str, who: str) -> list[Member]:
-    """Leave connections out of a rollout for this reason; changes already applied to them stay. All or
-    none: Conflict if one of them is done, or its run is under way."""
+    """Skip connections of a rollout for this reason; changes already applied to them stay. All or none: raises
+    Conflict if one of them is done, or its run is under way."""
     if not why.strip():
         raise InstepError("why are they skipped?", hint='give --reason "..."')
     rollout = store.rollouts.get(id)

@@ -12,14 +12,16 @@ from instep.model import Measure, Member, RunOutcome, TableHealth
 
 @dataclass(frozen=True)
 class Gates:
-    """Limits at which a wave halts; None: not checked. `failed`: runs that failed, as a number (1.0 and
-    above) or a share of the wave. `quarantined`: values held as a share of the rows read of a table. `nulls`: by how
-    many points the share of NULL in a column may rise. `rows`: by which share the rows of a table may differ."""
+    """Limits at which a wave halts; None: not checked."""
 
     failed: float | None = 0.0
+    """Runs that failed, as a number (1.0 and above) or a share of the wave."""
     quarantined: float | None = 0.001
+    """Values held as a share of the rows read of a table."""
     nulls: float | None = 5.0
+    """By how many points the share of NULL in a column may rise."""
     rows: float | None = 0.2
+    """By which share the rows of a table may differ."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -74,7 +76,7 @@ def _limit(text: str, name: str, value: str) -> float | None:
 
 
 def findings(outcome: RunOutcome, limits: Gates) -> tuple[str, ...]:
-    """Return what is not healthy after a run that went through."""
+    """Return the problems after a run that went through."""
     return tuple(text for path, health in sorted(outcome.tables.items()) for text in _of_table(path, health, limits))
 
 

@@ -93,7 +93,7 @@ def member_line(member: Member | RolloutMember) -> str:
 
 
 def status_word(status: str) -> str:
-    """Return what people read for the status of a connection in a rollout."""
+    """Return the status of a connection in a rollout as people read it."""
     return {
         "rolled_back": "rolled back",
         "blocked": "does not fit",

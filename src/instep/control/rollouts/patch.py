@@ -32,7 +32,7 @@ class RunsConnections(Protocol):
         ...
 
     def detect(self, connection: str, key: str) -> RunOutcome | None:
-        """Look at the source and record what has changed; changes nothing."""
+        """Detect and record the source's changes; applies nothing."""
         ...
 
     def sync(self, connection: str, key: str, *, measured: bool) -> RunOutcome | None:

@@ -19,7 +19,7 @@ class ManagedPolicies(Protocol):
     def manages(self, connection: str) -> bool: ...
 
     def policy_values(self, connection: str) -> Mapping[str, Any]:
-        """Return what the connection's own document says of its policy, by key: empty for the default."""
+        """Return the policy keys of the connection's own document, empty for the default."""
         ...
 
     def put(self, connection: str, values: Mapping[str, Any], who: str) -> None:
@@ -41,7 +41,7 @@ class ServedPolicies:
         return {key: spec[key] for key in CHOOSERS if key in spec}
 
     def put(self, connection: str, values: Mapping[str, Any], who: str) -> None:
-        """Secrets stay: the document comes and goes with stars in their place."""
+        """Save the connection's document. Secrets stay: the document comes and goes with stars in their place."""
         spec = self.objects.get("connection", connection).spec
         others = {key: value for key, value in spec.items() if key not in CHOOSERS}
         self.objects.put("connection", connection, {**others, **values}, who=who)
@@ -49,11 +49,12 @@ class ServedPolicies:
 
 @dataclass(frozen=True)
 class PolicyPatch:
-    """`preset` in the place of the connection's policy. A policy with rules or overrides of its own is a decision that
-    somebody has taken: it is never replaced. Connections of the project file are changed there."""
+    """A preset for the connections of a rollout."""
 
     project: Project
     preset: str
+    """In the place of the connection's policy. A policy with rules or overrides of its own is a decision that
+    somebody has taken: it is never replaced. Connections of the project file are changed there."""
     managed: ManagedPolicies | None = None
 
     @property
@@ -93,5 +94,5 @@ class PolicyPatch:
 
 
 def policy_patch(project: Project, preset: str, managed: ManagedPolicies | None = None) -> PolicyPatch:
-    """`preset` by any of its names; SchemaError if there is none of that name."""
+    """Return a patch that sets `preset`, by any of its names; raises SchemaError for an unknown name."""
     return PolicyPatch(project, preset_named(preset), managed)

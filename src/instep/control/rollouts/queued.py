@@ -71,7 +71,7 @@ class QueuedRuns:
 
 
 def outcome_of(job: Job) -> RunOutcome | None:
-    """Return what became of a run's job; None while it waits or runs."""
+    """Return the outcome of a run's job; None while it waits or runs."""
     if not job.over:
         return None
     if job.result.get("tables") is None or job.status not in ("done", "failed", "dead"):
@@ -87,7 +87,8 @@ def _health(result: Mapping[str, Any]) -> TableHealth:
 
 
 def advance(store: Store, id: str, who: str, *, every: bool = False) -> tuple[Job, bool]:
-    """(the job that advances it, whether it is new): see `to_advance`. One that is under way is answered."""
+    """Queue the job that advances the rollout; return (the job, whether it is new): see `to_advance`. A job under
+    way is returned."""
     with store.transaction():
         id = store.rollouts.get(id).id
         if (found := under_way(store, id)) and not found.options["back"]:

@@ -30,11 +30,12 @@ _FIELDS = ("schema", "table", "column", "enabled", "hashed", "table_id", "column
 
 @dataclass(frozen=True)
 class SelectionPatch:
-    """`turns`: (on, off, hash or unhash; schema, schema.table or schema.table.column) in order."""
+    """Switches for the connections of a rollout."""
 
     project: Project
     store: Store
     turns: tuple[tuple[Verb, str], ...]
+    """(on, off, hash or unhash; schema, schema.table or schema.table.column) in order."""
 
     @property
     def text(self) -> str:
@@ -100,7 +101,8 @@ class SelectionPatch:
             self.store.switches.forget(connection, [now])
 
     def _read_again(self, place: SwitchedConnection, path: str) -> None:
-        """Rows that were loaded hashed are in clear after it, and the other way round."""
+        """Request a reload of a table whose rows were loaded hashed and are in clear afterwards, or the other way
+        round."""
         table = next((t for t in place.accepted.tables if path.startswith(f"{t.path}.") and not t.retained), None)
         if table is not None:
             self.store.backfills.request(place.connection, table.ref, why=f"{path} is as before a rollout")

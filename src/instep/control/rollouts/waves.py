@@ -55,7 +55,7 @@ def chosen(project: Project, group: ConnectionGroup, scope: Collection[str] | No
 
 
 def among(group: ConnectionGroup, connections: Iterable[tuple[str, str, Iterable[str]]]) -> list[str]:
-    """Return those of these connections (name, destination, tags) that are in the group, by name; InstepError if it
+    """Return the connections (name, destination, tags) that are in the group, by name; raises InstepError if it
     names or holds none."""
     if not group.to_dict():
         raise InstepError("which connections?", hint="name --destination, --tag, --match or --connection")
@@ -88,8 +88,8 @@ def sizes(text: str) -> tuple[str, ...]:
 
 
 def cut(names: Sequence[str], how: Sequence[str]) -> dict[str, int]:
-    """Connection -> number of its wave, from 1 on, in the order given. A share is one of all, rounded up; waves that
-    would be empty are left out, and what is over is the last."""
+    """Return connection -> number of its wave, from 1 on, in the order given. A share is one of all, rounded up;
+    empty waves are left out, and the rest is the last one."""
     out: dict[str, int] = {}
     rest, wave = list(names), 0
     for size in (*how, "rest"):

@@ -38,7 +38,7 @@ class Coming:
     def of(
         cls, place: SwitchedConnection, switches: Mapping[Object, Switch], reviews: Mapping[Object, Review]
     ) -> Coming:
-        """Return what stands for a connection, from the store alone."""
+        """Return the objects that are to come for a connection, from the store alone."""
         begun = place.store.accepted.latest(place.connection) is not None
         first = None if begun else first_look(place.store, place.connection, place.source, place.identity)
         on = frozenset(t.ref for t in place.source.tables if t.path in place.now.on and t.ref not in place.denied)

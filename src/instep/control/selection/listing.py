@@ -24,17 +24,19 @@ _WAITS: tuple[ReviewStatus, ...] = ("open", "approved", "rejected")
 
 @dataclass(frozen=True)
 class Listed:
-    """One object of the selection. `hashed` is null for everything but columns; `since` is the time when the object was
-    switched or found, if recorded; `who` is the person who switched it."""
+    """One object of the selection."""
 
     schema: str
     table: str
     column: str
     enabled: bool
     hashed: bool | None
+    """Null for everything but columns."""
     why: str
     since: datetime | None = None
+    """The time when the object was switched or found, if recorded."""
     who: str = ""
+    """The person who switched it."""
 
     @property
     def path(self) -> str:
@@ -42,13 +44,14 @@ class Listed:
 
 
 def listed(place: SwitchedConnection, *, columns: bool = False) -> list[Listed]:
-    """Schemas, tables and touched columns (`columns`: all) in order of their names; nothing before a detection."""
+    """Return schemas, tables and touched columns (all with `columns`), ordered by name; nothing before the first
+    detection."""
     return list(ObjectListing(place, columns).all()) if place.known.tables else []
 
 
 def tree(place: SwitchedConnection, found: Sequence[Listed]) -> dict[str, Any]:
-    """`schema_change_handling` and `schemas`, nested as in a schema config: `enabled` everywhere, `hashed` for columns;
-    without `tables` and `columns` where none are listed."""
+    """Return `schema_change_handling` and `schemas`, nested as in a schema config: `enabled` everywhere, `hashed`
+    for columns; without `tables` and `columns` where none are listed."""
     schemas: dict[str, Any] = {}
     for one in found:
         node = schemas.setdefault(one.schema, {"enabled": True})

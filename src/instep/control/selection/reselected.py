@@ -16,7 +16,7 @@ from instep.schema.planning.projection import (
     TableRead,
     is_read_again,
     pair_tables,
-    turned,
+    reselected_columns,
 )
 from instep.schema.policy.policy import Policy
 from instep.schema.selection.overrides import Switch, with_switches
@@ -45,10 +45,10 @@ def reselected(
     backfill is recorded are left out."""
     loaded = [name for name in names if known[name]]
     switches = store.switches.of_several(loaded)
-    seen = store.discoveries.several([name for name in loaded if switches[name]])  # they follow renamed objects by id
+    seen = store.discoveries.get_many([name for name in loaded if switches[name]])  # they follow renamed objects by id
     places = _places(project, accepted, loaded, switches, seen)
     found = {name: list(_turned(place, known[name], waiting[name])) for name, place in places.items()}
-    seen |= store.discoveries.several([name for name, some in found.items() if some and not switches[name]])
+    seen |= store.discoveries.get_many([name for name, some in found.items() if some and not switches[name]])
     there = {
         name: pair_tables(catalog_from_dict(accepted[name]).tables, seen[name].catalog)
         for name in seen
@@ -97,7 +97,7 @@ def _turned(
         table = table_from_dict(one)
         if is_on(place.now, table)[0]:
             columns = [LoadedColumn(**c) for c in before]
-            yield from ((t, _whole(place, t)) for t in turned(_read(place, table, columns), columns))
+            yield from ((t, _whole(place, t)) for t in reselected_columns(_read(place, table, columns), columns))
 
 
 def _is_as_loaded(now: Selection, table: Mapping[str, Any], before: Sequence[Mapping[str, Any]]) -> bool:
@@ -113,8 +113,8 @@ def _is_as_loaded(now: Selection, table: Mapping[str, Any], before: Sequence[Map
 
 
 def decided(project: Project, store: Store, accepted: Accepted, names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return what `status` says of decisions, by connection: how many changes wait for one, what was chosen since the
-    last load, and which columns have no values in older rows."""
+    """Return the decisions that `status` shows, by connection: how many changes wait for one, the choices since the
+    last load, and columns without values in older rows."""
     known, backfills = store.loaded.documents_of(names), store.backfills.waiting_of(names)
     chosen, waiting = reselected(project, store, accepted, known, backfills, names), store.pages.waiting(names)
     lacking = _partial(accepted, known, backfills, names)
@@ -160,8 +160,8 @@ def _read(place: _Place, table: Table, before: Sequence[LoadedColumn]) -> TableR
 
 
 def _columns(place: _Place, table: Table, before: Sequence[LoadedColumn]) -> Iterator[ColumnRead]:
-    """The source's types are taken to be those of the last load: what is accepted says nothing of one that was kept
-    out."""
+    """Yield the columns that are read. Source types are taken from the last load: the accepted schema knows no type
+    of a column that was excluded."""
     natives = {c.name: c.native for c in before}
     for column in table.live:
         on = column_is_on(place.now, table, column)[0]

@@ -33,25 +33,29 @@ class Lock:
 
 @dataclass(frozen=True)
 class ColumnConfig:
-    """`destination` is the name there, `key` whether rows are told apart by it."""
+    """A column in a schema config."""
 
     name: str
     destination: str
+    """The name there."""
     enabled: bool
     hashed: bool
     key: bool
+    """Whether rows are told apart by it."""
     lock: Lock | None = None
 
 
 @dataclass(frozen=True)
 class TableConfig:
-    """`sync_mode` is None for a table without a key: there is nothing to choose. `readable`: its columns are known."""
+    """A table in a schema config."""
 
     name: str
     destination: str
     enabled: bool
     sync_mode: SyncMode | None
+    """None for a table without a key: there is nothing to choose."""
     readable: bool
+    """Its columns are known."""
     lock: Lock | None
     columns: tuple[ColumnConfig, ...] = ()
 
@@ -137,7 +141,7 @@ class _View:
         return "LIVE" if settings.deletes == "hard" else "SOFT_DELETE"
 
     def key(self, ref: Ref) -> tuple[str, ...]:
-        """Return what tells the table's rows apart: as accepted, as the settings say, as the source has it."""
+        """Return the table's key: the accepted one, the settings', the source's, in this order."""
         known, accepted = self.place.known.get(ref), self.place.accepted.get(ref)
         key = self.place.settings(known).key if known else ()
         return key or (accepted.key if accepted else ()) or (known.key if known else ())
@@ -178,7 +182,7 @@ class _View:
         return Lock("OTHER", why) if why else self.lock(one, SwitchTarget(one.schema, table, column), "OTHER")
 
     def lock(self, one: Listed, target: SwitchTarget, reason: Reason) -> Lock | None:
-        """Return what keeps it from being switched to the other side."""
+        """Return the lock that prevents switching it to the other side."""
         verb: Verb = "off" if one.enabled else "on"
         try:
             check(self.place, verb, target)

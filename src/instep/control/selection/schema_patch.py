@@ -59,11 +59,9 @@ class Patched:
 
 
 def patched(place: SwitchedConnection, config: SchemaConfig, patch: ConfigPatch) -> Patched:
-    """Return what `patch` does to `config`, which is of this place; nothing is changed yet.
-
-    What is already so is left alone, but for columns: one that was set stays listed. Raises NotListed, Blocked for
-    what is locked, and InstepError for what cannot be set here.
-    """
+    """Apply `patch` to `config`, which is of this place, without saving anything. What is already so is left alone,
+    but a column that was set stays listed. Raises NotListed, Blocked for what is locked, and InstepError for what
+    cannot be set here."""
     work = _Patching(place, config)
     for name, schema in patch.schemas.items():
         work.schema(name, schema)
@@ -208,7 +206,8 @@ class _Patching:
 
 
 def precreated(patch: ConfigPatch) -> list[Switch]:
-    """The switches of a config that is made before anything is known of the source; they wait for their objects."""
+    """Return the switches of a config that is made before anything is known of the source; they wait for their
+    objects."""
     found: list[Switch] = []
     for schema, s in patch.schemas.items():
         found += [Switch(schema, enabled=s.enabled)] if s.enabled is not None else []

@@ -46,9 +46,7 @@ class SwitchTarget:
 @dataclass(frozen=True)
 class SwitchedConnection:
     """The one connection that is switched: what its file says (`file`), and with the switches (`now`), what the last
-    detection has seen and what is accepted. `line` answers where the file says something: a section and an entry to
-    `instep.yml:12: ...`. `salted`: there is a salt to hash with. `denied`: what the source keeps from being
-    read, and why."""
+    detection has seen and what is accepted."""
 
     connection: str
     store: Store
@@ -61,8 +59,11 @@ class SwitchedConnection:
     tags: tuple[str, ...]
     settings: Callable[[Table], TableSettings]
     line: Callable[[str, str], str]
+    """Answers where the file says something: a section and an entry to `instep.yml:12: ...`."""
     salted: bool
+    """There is a salt to hash with."""
     denied: Mapping[tuple[str, ...], str] = field(default_factory=dict)
+    """What the source keeps from being read, and why."""
 
     @cached_property
     def known(self) -> Catalog:
@@ -73,19 +74,21 @@ class SwitchedConnection:
 
 @dataclass(frozen=True)
 class SwitchStep:
-    """One switch to be turned. `lines` say what follows, `backfill` asks for the column, or ("" as column) for the
-    table to be read again. `same`: it is so already."""
+    """One switch to be turned."""
 
     target: SwitchTarget
     verb: Verb
     switch: Switch
     lines: tuple[str, ...] = ()
+    """Say what follows."""
     backfill: tuple[tuple[str, str], str] | None = None
+    """Asks for the column, or ("" as column) for the table to be read again."""
     same: bool = False
+    """It is so already."""
 
 
 def place_of(project: Project, store: Store, connection: str) -> SwitchedConnection:
-    """Return what stands for one connection, from the project file and the store alone."""
+    """Return the switches and catalogs of one connection, from the project file and the store alone."""
     seen = store.discoveries.get(connection) or CachedDiscovery(Catalog(), "")
     return place_in(project, store, connection, seen, store.accepted.catalog(connection))
 
@@ -93,7 +96,7 @@ def place_of(project: Project, store: Store, connection: str) -> SwitchedConnect
 def place_in(
     project: Project, store: Store, connection: str, seen: CachedDiscovery, accepted: Catalog
 ) -> SwitchedConnection:
-    """Return what stands for those tables of a connection that are in these catalogs."""
+    """Return the same for the tables of a connection that are in these catalogs."""
     file = project.selection(connection)
     return SwitchedConnection(
         connection,
@@ -148,7 +151,8 @@ _LISTED = "see `instep selection show --all-columns`"
 
 
 def _targets(catalog: Catalog) -> Iterator[SwitchTarget]:
-    """Tables and columns come last: a path that could be both a schema and a table means the table."""
+    """Yield the objects that can be switched. Tables and columns come last: a path that could be a schema or a table
+    means the table."""
     yield from (SwitchTarget(schema) for schema in sorted(catalog.schemas) if schema)
     for table in catalog.tables:
         yield from (SwitchTarget(table.schema, table, c) for c in table.live)
@@ -156,7 +160,7 @@ def _targets(catalog: Catalog) -> Iterator[SwitchTarget]:
 
 
 def _gone(switch: Switch) -> SwitchTarget:
-    """Return what was switched once and is not at the source any more."""
+    """Return the target of a switch whose object is not at the source any more."""
     if not switch.table:
         return SwitchTarget(switch.schema)
     column = Column(switch.column, Unknown()) if switch.column else None
@@ -171,7 +175,7 @@ def _missing(place: SwitchedConnection, path: str, every: Collection[str]) -> Sw
 
 
 def steps(place: SwitchedConnection, verb: Verb, chosen: Sequence[SwitchTarget]) -> list[SwitchStep]:
-    """Return what turning these switches does. Raises Blocked, having changed nothing, where instep.yml says otherwise,
+    """Return the effects of these switches. Raises Blocked, having changed nothing, where instep.yml contradicts,
     for keys and cursors, and where there is no salt to hash with."""
     switches = existing_switches(place)
     return [turning(place, verb, t, switches.get(t.path)) for t in chosen]
@@ -180,7 +184,8 @@ def steps(place: SwitchedConnection, verb: Verb, chosen: Sequence[SwitchTarget])
 def switch_steps(
     place: SwitchedConnection, verb: Verb, objects: Sequence[str], matching: Sequence[str]
 ) -> list[SwitchStep]:
-    """`steps` for these paths and patterns. A pattern such as `*.email*` may fit tables, too, which are not hashed."""
+    """Return the steps for these paths and patterns. A pattern such as `*.email*` may match tables as well, which
+    cannot be hashed."""
     chosen = targets(place, objects, matching)
     if matching and verb in ("hash", "unhash"):
         chosen = [t for t in chosen if t.column is not None] or chosen
@@ -203,7 +208,7 @@ def check(place: SwitchedConnection, verb: Verb, target: SwitchTarget) -> None:
 
 
 def turning(place: SwitchedConnection, verb: Verb, target: SwitchTarget, existing: Switch | None) -> SwitchStep:
-    """Return what turning one switch does; `existing` is what was switched about the object before."""
+    """Return the effect of one switch; `existing` is the recorded switch of the object."""
     check(place, verb, target)
     base = existing or bind(_switch(target), place.known, place.identity)
     on_off, plain = verb in ("on", "off"), verb in ("on", "hash")
@@ -218,7 +223,7 @@ def _switch(target: SwitchTarget) -> Switch:
 
 
 def _conflict(file: Selection, verb: Verb, target: SwitchTarget) -> tuple[str, str, str] | None:
-    """(section, entry, what to write) of what the file says against it."""
+    """Return (section, entry, what to write instead) of the part of the file that contradicts, None if none does."""
     path = target.path
     if verb == "unhash":
         by = next((p for p in file.hashed if p.matches(path)), None)
@@ -234,7 +239,7 @@ def _conflict(file: Selection, verb: Verb, target: SwitchTarget) -> tuple[str, s
 
 
 def _check_role(place: SwitchedConnection, target: SwitchTarget, what: str, hint: str) -> None:
-    """Rows are told apart and found again by these columns."""
+    """Refuse to deselect or hash key and cursor columns: rows are identified and found again by them."""
     table, column = target.table, target.column
     if table is None or column is None:
         return
@@ -246,7 +251,7 @@ def _check_role(place: SwitchedConnection, target: SwitchTarget, what: str, hint
 
 
 def check_salt(place: SwitchedConnection, path: str) -> None:
-    """Blocked where there is no salt to hash the column of this path with."""
+    """Raise Blocked where there is no salt to hash the column of this path with."""
     if not place.salted:
         raise Blocked(
             f"connection {place.connection} has no salt to hash {path} with",
@@ -336,8 +341,8 @@ def switch(place: SwitchedConnection, turned: Sequence[SwitchStep], who: str) ->
 
 
 def hashing(place: SwitchedConnection, reviews: Sequence[Review]) -> list[SwitchStep]:
-    """Return what lets the columns of these changes in hashed. Raises InstepError for changes that let no column in,
-    and Blocked as `steps` does."""
+    """Return the steps that accept the columns of these changes as hashes. Raises InstepError for changes that
+    accept no column, and Blocked as `steps` does."""
     out = []
     for review in reviews:
         columns = _columns_of(place, review)
@@ -364,7 +369,7 @@ def answer_hashed(project: Project, store: Store, found: Sequence[Review], statu
 
 
 def _columns_of(place: SwitchedConnection, review: Review) -> list[SwitchTarget]:
-    """The column that comes in or gets another name; of a table that is held because of its key, the key."""
+    """Return the column that is added or renamed; for a table that is blocked because of its key, the key columns."""
     table = place.source.get(review.table)
     if table is None:
         return []
@@ -377,7 +382,7 @@ def _columns_of(place: SwitchedConnection, review: Review) -> list[SwitchTarget]
 
 
 def existing_switches(place: SwitchedConnection) -> dict[str, Switch]:
-    """Return what people have switched, by path."""
+    """Return people's switches, by path."""
     return {s.path: s for s in place.store.switches.of(place.connection)}
 
 

@@ -11,8 +11,8 @@ HINT = "correct the name, or use a pattern for tables that are still to come; se
 
 
 def check_named(project: Project, store: Store, connection: str) -> None:
-    """ProjectError with the line of each exactly named table of the detector's options that neither the last look at
-    the source nor any before it has found. Nothing is known, and nothing refused, before the first look."""
+    """Raise ProjectError with the line of each exactly named table of the detector's options that neither the last
+    look at the source nor any before it has found. Nothing is known, and nothing refused, before the first look."""
     options = project.detector(connection)
     seen = store.discoveries.get(connection) if options else None
     if options is None or seen is None:

@@ -42,7 +42,7 @@ MOST_FILES = 32
 
 
 def check_writable(state: DeltaTableState) -> None:
-    """DestinationError if another program has asked writers for what this one does not do."""
+    """Raise DestinationError if another program has asked writers for what this one does not do."""
     odd = sorted(set(state.snapshot.protocol.get("writerFeatures") or ()) - WRITABLE)
     if state.configuration.get("delta.appendOnly", "").casefold() == "true":
         odd.append("appendOnly")
@@ -210,7 +210,7 @@ class DeltaCommit:
         }
 
     def _checkpoint(self, version: int, warehouse: Warehouse) -> None:
-        """Readers begin there; a table without it is as right."""
+        """Write a checkpoint where one is due. Readers start from it; a table without it is correct as well."""
         every = max(int(self.state.configuration.get("delta.checkpointInterval", EVERY)), 1)
         if version and version % every == 0 and (snapshot := self.state.log.snapshot(version)):
             now = replace(self.state, snapshot=snapshot)
@@ -232,7 +232,7 @@ def _counted(mine: Record, was: Record, now: Record) -> tuple[Parked, ...]:
 
 
 def recorded(record: Record) -> dict[str, str]:
-    """Our records by name. Shards have theirs, so that a commit says what is new and no more."""
+    """Return our records by name. Each shard has its own, so that a commit states only what is new."""
     parts = json.loads(dump(record))["parts"] if record.parts else {}
     texts = {f"{PART}{name}": json.dumps(p, separators=(",", ":"), ensure_ascii=False) for name, p in parts.items()}
     return {APP: f'{{"fence":{record.fence},"record":{dump(replace(record, parts={}))}}}', **texts}
@@ -272,7 +272,8 @@ def _inner(stored: Any) -> int:
 
 
 def next_protocol(before: Action, fields: Sequence[DeltaField]) -> Action:
-    """A feature is switched on when it is first needed and never off."""
+    """Return the protocol with every feature that the fields need; features are switched on when first needed, and
+    never off."""
     needed = features(fields)
     readers = [*before.get("readerFeatures", ())]
     writers = [*before.get("writerFeatures", ())]

@@ -14,10 +14,10 @@ from instep.destinations.delta.rewrite import Rewriting, ValueCast, again
 from instep.destinations.delta.shape import (
     BEFORE,
     DeltaField,
-    fault,
     first_fields,
     guards,
     new_field,
+    partition_error,
     promoted,
     schema_string,
     terms,
@@ -81,7 +81,7 @@ def _execute(
 
 
 def create(warehouse: Warehouse, table: Table, steps: Sequence[Step], commit: Commit) -> None:
-    """An empty table; Conflict if the name is taken."""
+    """Create an empty table; raises Conflict if the name is taken."""
     fields = first_fields(table, count(1))
     made = with_stored(Record(_plain(table), uuid.uuid4().hex), fields, {})
     record = made.after_changes(commit, [s.id for s in steps])
@@ -113,7 +113,7 @@ def _plain(table: Table) -> Table:
 
 
 def _park(warehouse: Warehouse, ref: Ref, commit: Commit) -> None:
-    """A dropped table moves out of sight, to be deleted when its time for undoing is over."""
+    """Move a dropped table out of sight; it is deleted when its undo period ends."""
     with warehouse.moving():
         state = find(warehouse, ref)
         if state is None:
@@ -138,12 +138,12 @@ def drop(warehouse: ObjectWarehouse, state: DeltaTableState, commit: Commit) -> 
 
 
 def _replace(warehouse: Warehouse, state: DeltaTableState, table: Table, steps: Sequence[Step], commit: Commit) -> None:
-    """The new generation waits beside the old one, which readers keep until the first load swaps it in."""
+    """Prepare the new generation beside the old one, which readers keep until the first load swaps it in."""
     schema_string(first_fields(table, count(1)))
     requested = _requested_by(steps)
     by = [f.name for f in state.next_by] if requested is None else requested
     known = {c.name: c for c in table.columns}
-    by = tuple(n for n in by if n in known and not fault(terms([n])[0], known[n].type))
+    by = tuple(n for n in by if n in known and not partition_error(terms([n])[0], known[n].type))
     made = replace(state.record, pending=_plain(table), by=by)
     record = made.after_changes(commit, [s.id for s in steps])
     DeltaCommit(state, record).land("REPLACE TABLE", commit, warehouse)
@@ -175,7 +175,7 @@ def _alter(
 
 
 def _move(warehouse: Warehouse, ref: Ref, new: Ref, commit: Commit) -> None:
-    """The folder gets its new name first: a run that dies then finds it there and goes on."""
+    """Rename the folder first: a run that dies afterwards finds it there and goes on."""
     with warehouse.moving():
         state = find(warehouse, ref)
         if state is None and find(warehouse, new) is not None:
@@ -194,7 +194,7 @@ def _move(warehouse: Warehouse, ref: Ref, new: Ref, commit: Commit) -> None:
 
 
 def _called(warehouse: ObjectWarehouse, state: DeltaTableState, ref: Ref, commit: Commit) -> None:
-    """The table where it lies, under that name from the next commit of its log on."""
+    """Rename the table, from the next commit of its log on, without moving its files."""
     warehouse.point(ref, state.folder)
     table = replace(state.record.table, schema=ref[0], name=ref[1])
     record = replace(state.record, table=table, fence=max(commit.fence, state.record.fence))
@@ -203,10 +203,11 @@ def _called(warehouse: ObjectWarehouse, state: DeltaTableState, ref: Ref, commit
 
 @dataclass(frozen=True)
 class _Next:
-    """The columns that a table gets. `casts`: for columns that are rewritten, the one whose values they hold."""
+    """The columns that a table gets."""
 
     fields: tuple[DeltaField, ...]
     casts: Mapping[str, ValueCast]
+    """For columns that are rewritten, the one whose values they hold."""
 
 
 def _columns(
@@ -287,7 +288,8 @@ def _fitting(before: DeltaField, source: ColumnOrigin) -> DeltaField:
 def _parking(
     state: DeltaTableState, evolution: Evolution, by_name: Mapping[str, DeltaField]
 ) -> Iterator[tuple[str, ParkedField]]:
-    """Dropped columns, and the old values of rewritten ones, wait in the files under their physical names."""
+    """Yield the columns whose values stay in the files under their physical names: dropped columns, and the old
+    values of rewritten ones."""
     lost = [*evolution.dropped, *(s.before for s in evolution.columns if s.before and s.rewrite)]
     for column in lost:
         field = by_name[column.name]
@@ -325,8 +327,8 @@ class DeltaDdl(DeltaFacet):
     def execute(
         self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit, workers: FileWorkers = HERE
     ) -> None:
-        """All steps of one table; what is done already (a run before this one crashed) is not done again. Those of a
-        shard are tried again as long as others only load their rows meanwhile."""
+        """Execute all steps of one table; steps that a crashed run has done already are skipped. A shard's steps are
+        retried as long as others only load their rows meanwhile."""
         own = Rewriting(workers, self.upsert_rows)
         if commit.part:
             landed(lambda: _execute(self.warehouse, ref, steps, after, commit, own))
@@ -334,7 +336,7 @@ class DeltaDdl(DeltaFacet):
             _execute(self.warehouse, ref, steps, after, commit, own)
 
     def undrop_table(self, ref: Ref, table: Table, commit: Commit) -> None:
-        """A dropped table comes back under its name with its rows; nothing if it is back already."""
+        """Bring back a dropped table under its name with its rows; do nothing if it is back already."""
         with self.warehouse.moving():
             if (there := find(self.warehouse, ref)) is not None:
                 if there.record.table.id != table.id:

@@ -44,7 +44,8 @@ class DeltaConfig(DeltaDestinationSection):
 
 
 def warehouse_of(config: DeltaConfig, part: tuple[str, str] | None = None) -> Warehouse:
-    """`part`: the only shard that is looked at. ConnectError for a place that is neither a folder nor in S3."""
+    """Return the warehouse; `part` limits it to one shard. Raises ConnectError for a place that is neither a folder
+    nor in S3."""
     if is_object(config.warehouse):
         place = ObjectPath(config.warehouse.rstrip("/"), as_text(config.properties))
         return ObjectWarehouse(place, config.undo_days, part)
@@ -64,7 +65,8 @@ class DeltaSchema(DeltaDdl):
         return [ref for ref, ours in zip(refs, self.warehouse.each(self._may_be_ours, refs), strict=True) if ours]
 
     def _may_be_ours(self, ref: Ref) -> bool:
-        """A log that cannot be read is said to be broken by whoever wants its table."""
+        """Return whether the table may be ours. A log that cannot be read counts as ours: whoever needs the table
+        reports it as broken."""
         try:
             return find(self.warehouse, ref) is not None
         except DestinationError:
@@ -101,7 +103,7 @@ class DeltaSchema(DeltaDdl):
         return {ref: guards for ref, guards in made.items() if guards}
 
     def state(self, ref: Ref, *, version: bool = False) -> LoadState | None:
-        """Return what the last load recorded."""
+        """Return the record of the last load."""
         table_state = find(self.warehouse, ref)
         return table_state.state() if table_state else None
 
@@ -139,7 +141,7 @@ class DeltaLayouts(DeltaFacet):
 
     def partition_fault(self, term: PartitionTerm, kind: DataType) -> str:
         """Return why a column of this type cannot be partitioned so; "" if it can."""
-        return partition.fault(term, kind)
+        return partition.partition_error(term, kind)
 
     def property_fault(self, name: str) -> str:
         """Return that no property can be set."""
@@ -198,7 +200,7 @@ class DeltaLifecycle(DeltaRetention):
         check_writable(self.destination.config.name, *self.warehouse.places)
 
     def deferred_create(self) -> AbstractContextManager[None]:
-        """Do nothing: a table is there once it is made."""
+        """No-op: a table exists once it is created."""
         return nullcontext()
 
     def shared_storage(self) -> StorageFolder:
@@ -236,7 +238,7 @@ class DeltaDestination:
     views = shard = None
 
     def __init__(self, config: DeltaConfig, shard: str = "") -> None:
-        """`shard`: the only one of shared tables that it loads and reads."""
+        """Connect to the warehouse; `shard` limits loading and reading to one shard of shared tables."""
         self.config, self.quarantine_days = config, config.quarantine_days
         self.warehouse = warehouse_of(config, (shard_column(config.prefix), shard) if shard else None)
         self.schema = DeltaSchema(self.warehouse, config.prefix, config.upsert_rows)
@@ -265,7 +267,7 @@ def check_warehouse(destination: DeltaDestination) -> list[Check]:
 
 
 def _drop(destination: DeltaDestination, ref: Ref, table: Table) -> None:
-    """Nothing of it stays on the disk."""
+    """Drop the table and delete its files."""
     destination.schema.execute(ref, [step(ref, TableRemoved(table))], None, COMMIT)
     for one in destination.warehouse.waiting():
         if one.ref == ref:

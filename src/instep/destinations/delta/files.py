@@ -119,7 +119,7 @@ def as_type(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def rows_of_files(state: DeltaTableState, fields: Sequence[DeltaField]) -> Iterator[tuple[int, int, pa.RecordBatch]]:
-    """(number of the file, place of the first row in it, rows) of the whole table."""
+    """Yield (number of the file, position of the first row in it, rows) of the whole table."""
     for number, file in enumerate(state.files):
         start = 0
         for batch in rows_in(state, file, fields):
@@ -148,13 +148,13 @@ def spec(
 
 @dataclass(frozen=True)
 class Writing:
-    """The writer of files: a run, and one of its tasks. `place`: the folder that they go to, if not that of the table's
-    data."""
+    """The writer of files: a run, and one of its tasks."""
 
     run: str
     task: int = 0
     attempt: int = 0
     place: str = ""
+    """The folder that they go to, if not that of the table's data."""
 
 
 def write(
@@ -164,8 +164,8 @@ def write(
     rows: Iterable[pa.RecordBatch],
     by: Sequence[DeltaField] | None = None,
 ) -> list[Action]:
-    """New files with these rows, as actions; their columns are the fields by physical name. `by`: partition columns, if
-    they become other ones."""
+    """Write new files with these rows and return their actions; the columns are the fields by physical name. `by`:
+    partition columns, if they change."""
     by = state.by if by is None else by
     files = write_files(state, fields, writing, rows, by)
     try:
@@ -183,7 +183,7 @@ def write_files(
     by: Sequence[DeltaField],
     report: Report | None = None,
 ) -> tuple[StagedFile, ...]:
-    """New files with these rows."""
+    """Write new files with these rows and return them."""
     made = spec(state, fields, writing.run, by, writing.place)
     writer, count = writer_for(made, writing.task, writing.attempt), 0
     try:
@@ -203,7 +203,7 @@ def write_files(
 
 
 def io_of(state: DeltaTableState) -> Mapping[str, str]:
-    """Return what reaches the files of a table."""
+    """Return the settings by which the table's files are reached."""
     return state.folder.io if isinstance(state.folder, ObjectPath) else {}
 
 
@@ -278,8 +278,8 @@ def _widened(state: DeltaTableState, footer: pq.FileMetaData, fields: Sequence[D
 
 
 def check_ids(state: DeltaTableState, file: StagedFile, footer: pq.FileMetaData, fields: Sequence[DeltaField]) -> None:
-    """StageError unless the file has these columns, by id, in these types; of a shard narrower ones will do, for others
-    may have widened them since."""
+    """Raise StageError unless the file has these columns, by id, in these types; of a shard narrower ones will do,
+    for others may have widened them since."""
     found = {_known_by(f, by_id=True): f.type for f in footer.schema.to_arrow_schema()}
     shared = state.record.within is not None
     for field in fields:
@@ -343,13 +343,13 @@ def _indexed(state: DeltaTableState, fields: Sequence[DeltaField]) -> Sequence[D
 
 
 def _written(path: AnyPath) -> int:
-    """Milliseconds since 1970: an object's time is not worth a request of its own."""
+    """Return milliseconds since 1970; for an object, now: its time is not worth a request of its own."""
     return now_ms() if isinstance(path, ObjectPath) else int(path.stat().st_mtime * 1000)
 
 
 def statistics(footer: pq.FileMetaData, fields: Sequence[DeltaField]) -> dict[str, Any]:
-    """Row count, and by physical name the NULLs and, of types that all readers compare alike, the least and the
-    greatest value."""
+    """Return the row count and, by physical name, the NULL counts and, for types that all readers compare alike, the
+    smallest and largest values."""
     kinds = {f.physical: arrow_type(f.type) for f in fields}
     nulls, low, high = dict[str, int](), dict[str, Any](), dict[str, Any]()
     for place, name in _columns(footer):

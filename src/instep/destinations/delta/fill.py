@@ -78,8 +78,8 @@ class DeltaFills(DeltaFacet):
         on_progress: Callable[[int, int], None],
         go_on: Callable[[], bool],
     ) -> Filled:
-        """Rows with NULL in a column get its value; a value that is there is never replaced. In one commit,
-        so that nothing is asked in between. Cursor and accepted fingerprint stay."""
+        """Fill NULLs of a column with its value, never replacing a value, in one commit. Cursor and accepted
+        fingerprint stay."""
         table_state = require(self.warehouse, ref)
         table_state.record.check(commit.fence)
         if (state := table_state.state()) is None:

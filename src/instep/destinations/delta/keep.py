@@ -82,8 +82,8 @@ class DeltaRetention(DeltaFacet):
         return find(self.warehouse, ref) is not None or self.warehouse.parked(ref, source_id) is not None
 
     def undrop_report(self, ref: Ref, column: str) -> UndropReport:
-        """A dropped column waits in the files: rows that came since have no value in it, but the version before the
-        drop is kept, too."""
+        """Report what an undrop would bring back. The dropped column is still in the files: rows loaded since have
+        no value in it, but the version before the drop is retained as well."""
         table_state = find(self.warehouse, ref)
         if table_state is None:
             return UndropReport(f"table {named(ref)} is not there")
@@ -96,7 +96,7 @@ class DeltaRetention(DeltaFacet):
         )
 
     def purge_expired(self, refs: Iterable[Ref], fence: int) -> list[str]:
-        """Lets go of the columns of these tables, and of all tables, that were dropped too long ago; their names."""
+        """Delete columns of these tables, and all tables, that were dropped too long ago; return their names."""
         gone = list[str]()
         for ref in refs:
             gone += landed(partial(_columns, self.warehouse, ref, fence))
@@ -108,8 +108,8 @@ class DeltaRetention(DeltaFacet):
         return gone
 
     def remove_uncommitted_files(self, ref: Ref, runs: Mapping[str, int]) -> None:
-        """`runs`: fences by run id. Call it after a claim: what these runs have not committed by then, they never
-        will."""
+        """Delete what these runs (fences by run id) wrote and did not commit. Call it after a claim: by then they
+        can commit no more."""
         table_state = find(self.warehouse, ref)
         if table_state is None:
             return
@@ -156,7 +156,7 @@ class DeltaClones(DeltaFacet):
         return count
 
     def purge_clone(self, place: Ref, fence: int) -> None:
-        """Deletes a copy; one that is gone is fine. DestinationError for a table that is no copy."""
+        """Delete a clone; do nothing if it is gone. Raises DestinationError for a table that is no clone."""
         table_state = find(self.warehouse, place)
         if table_state is None:
             return

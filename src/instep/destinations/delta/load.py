@@ -61,7 +61,7 @@ def _append(warehouse: Warehouse, ref: Ref, files: Sequence[StagedFile], commit:
 
 
 def _clear(state: DeltaTableState, files: Sequence[StagedFile], added: Sequence[Action]) -> None:
-    """Staged files whose rows were rewritten have served."""
+    """Delete staged files whose rows were rewritten."""
     new_paths = {path_of(state, a) for a in added}
     remove_files(state, (f for f in files if staged_path(state, f) not in new_paths))
 
@@ -100,7 +100,7 @@ class DeltaLoads(DeltaFacet):
     def append(
         self, ref: Ref, files: Sequence[StagedFile], commit: Commit, spark: SparkStart | None = None
     ) -> LoadOutcome:
-        """The rows are added; files that the table has already are not brought again."""
+        """Add the rows; files that the table has already are not added again."""
         return again(lambda: _append(self.warehouse, ref, files, commit))
 
     def overwrite(

@@ -65,7 +65,7 @@ def _maintained(state: DeltaTableState) -> Mapping[str, int]:
 
 
 def _files(warehouse: Warehouse, ref: Ref, work: Upkeep) -> Maintained:
-    """Put small files together in commits that say that no row has changed."""
+    """Compact small files in commits that declare that no row has changed."""
     state = require(warehouse, ref)
     count, size = len(state.own), state.bytes
     done = Maintained(count, count, size, size)
@@ -134,7 +134,7 @@ def _size(files: Sequence[Action]) -> int:
 
 
 def _bins(state: DeltaTableState, how: Maintenance) -> list[list[Action]]:
-    """Return which files become one, each of them of one partition."""
+    """Return bins of files to compact, each of one partition."""
     groups = defaultdict[object, list[Action]](list)
     for file in sorted(state.files, key=lambda f: (f.get("modificationTime", 0), f["path"])):
         groups[place(file)].append(file)
@@ -221,7 +221,8 @@ def _old_records(state: DeltaTableState) -> list[AnyPath]:
 
 
 def _orphans(warehouse: Warehouse, state: DeltaTableState, work: Upkeep) -> list[tuple[AnyPath, int]]:
-    """Data files that nothing names, older than the safe age and than every run that is alive, and their bytes."""
+    """Return data files that nothing references, older than the safe age and than every active run, with their
+    bytes."""
     limit = now_ms() - max(work.how.orphan_age * DAY_MS, retention(state, FILES_STAY, file_days(warehouse)))
     limit = min(limit, work.live) if work.live is not None else limit
     try:
@@ -299,7 +300,7 @@ def changes(log: DeltaLog) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _commit_record(info: dict[str, Any]) -> dict[str, Any]:
-    """Return what one of our commits recorded; nothing of another program's."""
+    """Return the record in one of our commits, {} for another program's."""
     if info.get("engineInfo") != "instep":
         return {}
     metadata: dict[str, Any] = json.loads(info.get("userMetadata") or "{}")
@@ -366,11 +367,11 @@ class DeltaSavepoints(DeltaFacet):
         return points[::-1]
 
     def rows_at(self, ref: Ref, snapshot: int) -> int:
-        """Looks for each of the version's files first."""
+        """Return the number of rows of a version, after checking that each of its files exists."""
         return _at(require(self.warehouse, ref), snapshot).rows
 
     def restore(self, ref: Ref, snapshot: int, base: int, rows: int, commit: Commit) -> None:
-        """One commit with the files of that version in the place of today's."""
+        """Replace today's files by those of that version, in one commit."""
         table_state, state = loaded(self.warehouse, ref)
         table_state.record.check(commit.fence)
         now = max((v for v, _ in changes(table_state.log)), default=-1)

@@ -68,6 +68,7 @@ class MergeJob:
     work: HashedMergeWork | FillWork
     run: str
     folder: str
+    """Where what lies between the tasks is."""
     parts: int
     version: str = field(default_factory=duckdb_version)
 
@@ -470,8 +471,7 @@ def _edit_schema(job: MergeJob, what: str) -> pa.Schema:
 
 @dataclass(frozen=True)
 class RewriteTask:
-    """Files of one `group` that are written again: those in `state`, with their `numbers` in the whole table. `at` is
-    the time of rows that leave."""
+    """Files of one `group` that are written again: those in `state`, with their `numbers` in the whole table."""
 
     job: MergeJob
     group: int
@@ -479,6 +479,7 @@ class RewriteTask:
     numbers: tuple[int, ...]
     edits: Mapping[str, tuple[Dealt, ...]]
     at: int | None
+    """The time of rows that leave."""
     by: tuple[DeltaField, ...] | None = None
 
 

@@ -162,7 +162,7 @@ class HashedMergeWork(DeltaMergeWork):
 
 
 def outcome(found: Mapping[str, int], absent: int) -> LoadOutcome:
-    """Return what a merge did."""
+    """Return the outcome of a merge."""
     left = found.get("marked", 0) + found.get("removed", 0)
     return LoadOutcome(
         found.get("inserted", 0), found.get("updated", 0), left, max(absent, 0), found.get("returned", 0)

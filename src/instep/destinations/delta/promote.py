@@ -133,7 +133,7 @@ class DeltaPromotes(DeltaFacet):
         commit: Commit,
         workers: FileWorkers = HERE,
     ) -> Promoted:
-        """Bring kept values into columns, in one commit."""
+        """Move overflow values into columns, in one commit."""
         table_state = require(self.warehouse, ref)
         table_state.record.check(commit.fence)
         state = table_state.state()

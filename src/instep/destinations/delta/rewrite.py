@@ -54,9 +54,8 @@ def edited(
     commit: Commit,
     by: Sequence[DeltaField] | None = None,
 ) -> None:
-    """Put files with the edits done, and with new rows (columns by name, in the table's types; what they lack is
-    NULL), into the change, in the place of those that had the rows; all files if the table gets other partition columns
-    (`by`)."""
+    """Replace files by ones with the edits applied and new rows (columns by name, in the table's types; what they
+    lack is NULL); all files if the table gets other partition columns (`by`)."""
     state = change.state
     touched = sorted({int(n) for e in edits for n in np.unique(e.at[:, 0])}) if edits else []
     if by is not None:
@@ -174,9 +173,8 @@ def again(
     commit: Commit,
     how: Rewriting,
 ) -> None:
-    """Put files into the change whose columns (by physical name) get the values of another one in their own type: in
-    `casts` those of the table, by what the commit moves those of a shard. IllegalChange for a value that does not
-    fit."""
+    """Replace files by ones whose columns (by physical name) get the values of another one in their own type:
+    `casts` are the table's, the commit's moves those of a shard. Raises IllegalChange for a value that does not fit."""
     state, own, moves = change.state, set[str](), dict[str, _ValueMove]()
     if commit.part and commit.part.moves:
         moves = _moves(change, commit.part, {f.physical: f for f in layout})

@@ -241,9 +241,10 @@ def take(state: DeltaTableState, at: Places, fields: Sequence[DeltaField]) -> pa
 
 @dataclass(frozen=True)
 class _FoundRows:
-    """Positions of the rows that were found. `version`: the record's, which a claim leaves as it is."""
+    """Positions of the rows that were found."""
 
     version: int
+    """The record's, which a claim leaves as it is."""
     files: frozenset[tuple[str, str]]
     at: Places
 
@@ -277,7 +278,7 @@ class DeltaRows(DeltaFacet):
         )
 
     def update_rows(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
-        """Raises Conflict if the table has moved since, Fenced if a later run has claimed it."""
+        """Raise Conflict if the table has moved since, Fenced if a later run has claimed it."""
         seen = met.places
         assert isinstance(seen, _FoundRows), "`lookup_rows` made it"
         table_state, _ = loaded(self.warehouse, ref)
@@ -293,7 +294,7 @@ class DeltaRows(DeltaFacet):
         return LoadOutcome(len(change.inserted), len(change.rows), 0)
 
     def sample_cast(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], limit: int) -> CastSample:
-        """Casts the values of the first rows there and back."""
+        """Cast the values of the first rows there and back."""
         table_state = readable(self.warehouse, ref)
         names = [column, *(k for k in key if k != column)]
         reader, parts, rows = read_state(table_state, names), list[pa.RecordBatch](), 0

@@ -47,7 +47,7 @@ Type = Any
 
 @dataclass(frozen=True)
 class DeltaField:
-    """A top-level column. `facts`: the rest of its metadata."""
+    """A top-level column."""
 
     id: int
     physical: str
@@ -56,6 +56,7 @@ class DeltaField:
     nullable: bool = True
     comment: str | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
+    """The rest of its metadata."""
 
     def to_json(self) -> dict[str, Any]:
         metadata = {**self.facts, ID: self.id, PHYSICAL: self.physical}
@@ -145,7 +146,7 @@ _ARROW: Mapping[str, pa.DataType] = {
 
 
 def arrow_type(stored: Type) -> pa.DataType:
-    """Return what values of a stored type are in files."""
+    """Return the Arrow type of a stored type's values in files."""
     if isinstance(stored, str):
         if stored.startswith("decimal("):
             precision, scale = (int(part) for part in stored[8:-1].split(","))
@@ -165,7 +166,7 @@ def _nested(made: DeltaField) -> pa.Field:
 
 
 def arrow_of(kind: DataType) -> pa.DataType:
-    """Return what values of a type are when they are read."""
+    """Return the Arrow type of a type's values when they are read."""
     return arrow_type(stored_type(kind, iter(range(1, 1_000_000))))
 
 
@@ -208,7 +209,7 @@ _RANK = {name: rank for rank, name in enumerate(("byte", "short", "integer", "lo
 
 
 def promoted(made: DeltaField, kind: DataType) -> DeltaField:
-    """The column grown to hold `kind`; IllegalChange where Delta's readers have no such widening."""
+    """Return the column widened to hold `kind`; raises IllegalChange where Delta's readers have no such widening."""
     target = stored_type(kind, iter(range(1, 1_000_000)))
     if bare(made.type) == bare(target):
         return made
@@ -234,7 +235,7 @@ def _widens(before: str, after: str) -> bool:
 
 
 def features(fields: Sequence[DeltaField]) -> list[str]:
-    """Return what a reader must know of to read these columns."""
+    """Return the features that a reader needs for these columns."""
     found = ["columnMapping"]
     if any("timestamp_ntz" in json.dumps(f.type) for f in fields):
         found.append("timestampNtz")
@@ -249,7 +250,7 @@ _EPOCH = datetime(1970, 1, 1)
 FREE = "take it out of `partition` in instep.yml and load the table whole: `instep sync --full`"
 
 
-def fault(term: PartitionTerm, kind: DataType) -> str:
+def partition_error(term: PartitionTerm, kind: DataType) -> str:
     """Return why a column of this type cannot be partitioned so; "" if it can."""
     if term.transform != "identity":
         return f"Delta has partitions by columns alone, none by {term.transform}"
@@ -269,7 +270,7 @@ def partitioning(by: Sequence[DeltaField], names: Sequence[str]) -> Partitioning
 
 
 def _number(by: Sequence[DeltaField]) -> int:
-    """Return which columns they are: a file that was told apart by others is not taken for one of these."""
+    """Return a number of these columns, so that a file partitioned by others is not taken for one of these."""
     return zlib.crc32("\0".join(f.physical for f in by).encode())
 
 
@@ -290,8 +291,8 @@ def texts(partition: Partition | None, by: Sequence[DeltaField]) -> dict[str, st
 
 
 def _text(made: DeltaField, value: Any) -> str | None:
-    """`value` as `stage.partition.Partition` has it: days and microseconds since 1970. StageError for one that would
-    be read as another."""
+    """Return a partition value as the log has it, from `stage.partition.Partition`'s form (days and microseconds
+    since 1970). Raises StageError for a value that would be read as another."""
     if value is None:
         return None
     if value == "" and made.type == "string":
@@ -340,13 +341,13 @@ def _value(made: DeltaField, text: str | None) -> pa.Scalar:
 
 
 def place(file: Action) -> tuple[tuple[str, str | None], ...]:
-    """Equal for files of one partition."""
+    """Return the partition of a file; equal for files of one partition."""
     texts: Mapping[str, str | None] = file.get("partitionValues") or {}
     return tuple(sorted((name, text or None) for name, text in texts.items()))
 
 
 def limited(schema: pa.Schema, names: Iterable[str]) -> pa.Schema:
-    """Return what a task writes, whose values in these columns have to be told by texts."""
+    """Return the schema that tasks write, with the columns marked whose partition values are texts."""
     found = set(names)
     return pa.schema([_marked(f) if f.name in found else f for f in schema])
 
@@ -356,7 +357,7 @@ def _marked(field: pa.Field) -> pa.Field:
 
 
 def guards(by: Iterable[DeltaField]) -> dict[str, tuple[LayoutGuard, ...]]:
-    """Return what stands on the partition columns."""
+    """Return the guards of the partition columns."""
     columns = list({f.physical: f for f in by}.values())
     use = f"the table's partitions ({', '.join(f.name for f in columns)})"
     return {f.name: (LayoutGuard(use, FREE, goes=True),) for f in columns}

@@ -46,7 +46,7 @@ def named(ref: Ref) -> str:
 
 
 def not_ours(ref: Ref) -> DestinationError:
-    """Return what is said of a folder that something else made."""
+    """Return the error for a folder that something else made."""
     return DestinationError(
         f"table {named(ref)} exists and is not ours: its log has no record of ours",
         hint="choose another namespace or table name",
@@ -191,7 +191,7 @@ class DeltaTableState:
         return int(pq.read_metadata(opened(place_of(self.folder, file))).num_rows) - deleted_rows(file)
 
     def state(self) -> LoadState | None:
-        """Return what the last load recorded; files and bytes as they are now."""
+        """Return the record of the last load, with files and bytes as they are now."""
         if self.record.state is None:
             return None
         number = str(self.snapshot.version)
@@ -206,7 +206,7 @@ class DeltaTableState:
         return replace(record.table, columns=columns, comment=self.snapshot.metadata.get("description") or None)
 
     def _column(self, made: DeltaField) -> Column:
-        """A recorded type holds only while the column is still stored as it."""
+        """Return the column with its recorded type, or with its stored type if that is another one now."""
         known = next(
             (c for c in self.record.table.columns if self.record.stored.get(f"name:{c.name}") == made.physical), None
         )

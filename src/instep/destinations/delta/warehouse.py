@@ -72,11 +72,12 @@ def folder_name(name: str) -> str:
 
 
 class Warehouse(ABC):
-    """`days`: how long what was dropped is kept. `part`: the shard column and the name of the only shard of shared
-    tables that is looked at."""
+    """The place of a destination's Delta tables."""
 
     days: float
+    """How long what was dropped is kept."""
     part: tuple[str, str] | None
+    """The shard column and the name of the only shard of shared tables that is looked at."""
     cache: SnapshotCache
 
     @abstractmethod
@@ -96,7 +97,7 @@ class Warehouse(ABC):
 
     @abstractmethod
     def moving(self) -> AbstractContextManager[None]:
-        """Claims and moves of tables wait for each other, so that no run moves what a later one has claimed."""
+        """Lock claims and moves of tables against each other, so that no run moves what a later one has claimed."""
 
     @abstractmethod
     def waiting(self) -> list[Waiting]:
@@ -113,7 +114,7 @@ class Warehouse(ABC):
 
     @abstractmethod
     def delete(self, folder: AnyPath) -> None:
-        """A table and its files; what cannot be deleted raises DestinationError."""
+        """Delete a table and its files; raises DestinationError for what cannot be deleted."""
 
     @abstractmethod
     def finish(self) -> None:
@@ -121,7 +122,7 @@ class Warehouse(ABC):
 
     @abstractmethod
     def unname(self, ref: Ref) -> None:
-        """A name that nobody will ever use again leaves nothing."""
+        """Remove a name that nobody will use again."""
 
     def log(self, ref: Ref) -> DeltaLog:
         return self.log_in(self.folder(ref))
@@ -131,7 +132,7 @@ class Warehouse(ABC):
         return DeltaLog(folder, self.cache)
 
     def each(self, look: Callable[[Ref], T], refs: Iterable[Ref]) -> list[T]:
-        """Return what is found at each of these names, in order."""
+        """Return the results for each of these names, in order."""
         return [look(ref) for ref in refs]
 
     def parked(self, ref: Ref, source_id: str | None) -> Waiting | None:
@@ -160,9 +161,10 @@ class DeltaFacet:
 
 @dataclass(frozen=True)
 class Folders(Warehouse):
-    """`root` is made when it is first written to."""
+    """A warehouse in a folder."""
 
     root: Path
+    """Made when it is first written to."""
     days: float = 7
     part: tuple[str, str] | None = None
     cache: SnapshotCache = field(default_factory=SnapshotCache, compare=False, repr=False)
@@ -197,7 +199,7 @@ class Folders(Warehouse):
         return StorageFolder((self.root / OWN / "runs").as_uri())
 
     def unname(self, ref: Ref) -> None:
-        """Nothing: its folder was its name."""
+        """No-op: the folder is the name."""
 
     def is_taken(self, ref: Ref) -> bool:
         """Return whether something lies where the table would."""
@@ -216,8 +218,8 @@ class Folders(Warehouse):
 
     @contextmanager
     def moving(self) -> Iterator[None]:
-        """Claims and moves of tables wait for each other, so that no run moves what a later one has claimed; the
-        system lets go of the lock of a process that dies. Conflict if one that lives holds it for too long."""
+        """Lock claims and moves of tables against each other, so that no run moves what a later one has claimed; the
+        system releases the lock of a process that dies. Raises Conflict if a live process holds it for too long."""
         own = self.root / OWN
         with clear_errors(str(own)):
             own.mkdir(parents=True, exist_ok=True)
@@ -247,7 +249,7 @@ class Folders(Warehouse):
             time.sleep(0.01)
 
     def move(self, ref: Ref, new: Ref) -> None:
-        """The table's folder under another name, in one step; that must be free."""
+        """Rename the table's folder in one step; the new name must be free."""
         target = self.folder(new)
         with clear_errors(str(target)):
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -257,7 +259,7 @@ class Folders(Warehouse):
             _drop_empty(self.folder(ref).parent)
 
     def park(self, ref: Ref, source_id: str | None) -> None:
-        """The table out of sight; everything of it stays as it is."""
+        """Move the table out of sight; everything in it stays as it is."""
         folder, place = self.folder(ref), self.root / OWN / "dropped" / uuid.uuid4().hex[:12]
         record = json.dumps({"table": list(ref), "id": source_id, "at": now_ms()})
         with clear_errors(str(place)):
@@ -288,7 +290,7 @@ class Folders(Warehouse):
             (target / _WAITS).unlink(missing_ok=True)
 
     def delete(self, folder: AnyPath) -> None:
-        """A table and its files; what cannot be deleted raises DestinationError."""
+        """Delete a table and its files; raises DestinationError for what cannot be deleted."""
         assert isinstance(folder, Path)
         away = self.root / OWN / "dropped" / f".{uuid.uuid4().hex[:12]}"
         try:
@@ -328,9 +330,10 @@ THREADS = 16
 
 @dataclass(frozen=True)
 class ObjectWarehouse(Warehouse):
-    """`root` is a bucket, or a place in one."""
+    """A warehouse in an object store."""
 
     root: ObjectPath
+    """A bucket, or a place in one."""
     days: float = 7
     part: tuple[str, str] | None = None
     cache: SnapshotCache = field(default_factory=SnapshotCache, compare=False, repr=False)
@@ -406,7 +409,7 @@ class ObjectWarehouse(Warehouse):
         return {PLACE: json.dumps({"name": list(ref), "dropped": dropped, "id": source_id})}
 
     def make(self, ref: Ref) -> DeltaLog:
-        """Past a table that was dropped or renamed, in a folder of its own."""
+        """Create the table in a folder of its own, apart from one that was dropped or renamed."""
         self._check()
         folder, number = self._found(ref)
         if folder.is_dir() and self._gone(folder, ref):
@@ -418,7 +421,8 @@ class ObjectWarehouse(Warehouse):
         self._point(ref, number + 1, name)
 
     def _point(self, ref: Ref, number: int, folder: str) -> None:
-        """Whoever is faster with the same number has done it; what it leads to is read again."""
+        """Point the name to this folder. If another run has used the same number first, its pointer counts and is
+        read again."""
         (self._pointers(ref) / f"{number:08}.json").create(json.dumps({"folder": folder}).encode())
 
     def point(self, ref: Ref, folder: AnyPath) -> None:
@@ -467,7 +471,7 @@ class ObjectWarehouse(Warehouse):
         return sorted(found, key=lambda w: w.at, reverse=True)
 
     def delete(self, folder: AnyPath) -> None:
-        """A table that was dropped: its name leads elsewhere first, so that nobody meets half of it."""
+        """Delete a dropped table. Its name leads elsewhere first, so that nobody reads half of it."""
         assert isinstance(folder, ObjectPath)
         snapshot = self.log_in(folder).snapshot()
         if snapshot is not None and (record := _name_record(snapshot)):

@@ -80,7 +80,7 @@ class DuckDbDatabase(SqlDatabase):
     def select(
         self, ref: Ref, sql: Callable[[SqlSession, Record], str], keys: tuple[str, pa.Table] | None = None
     ) -> tuple[Record, Iterator[pa.RecordBatch]]:
-        """The file stays open until the last batch is taken, or nobody has the batches any more."""
+        """Run the query. The file stays open until the last batch is taken or the batches are discarded."""
         with ExitStack() as stack:
             session = stack.enter_context(self.reading())
             record = require_readable(session, ref)
@@ -141,7 +141,7 @@ class DuckDbDestination(SqlDestination):
     """See `destinations.facets.Destination`."""
 
     def __init__(self, config: DuckDbConfig, shard: str = "") -> None:
-        """`shard`: the only one of shared tables that it loads and reads."""
+        """Connect to the file; `shard` limits loading and reading to one shard of shared tables."""
         database = DuckDbDatabase(config, shard)
         super().__init__(database, lambda shard: DuckDbDestination(config, shard), _NAMES)
         self.config, self.file = config, database.file
@@ -149,6 +149,6 @@ class DuckDbDestination(SqlDestination):
         self.views = DuckDbViews(database)
 
     def open(self) -> None:
-        """The file is made if it is not there."""
+        """Create the file if it does not exist."""
         with self.file.writing():
             return

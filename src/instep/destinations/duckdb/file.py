@@ -39,12 +39,13 @@ _CONFIG: dict[str, Any] = {
 
 @dataclass
 class _Instance:
-    """The file as this process has it open; `users` is how many are at work with it, `ours` the tables of records that
-    were found in it since it was opened: nobody else can write it meanwhile. `folders` are those of which files may be
-    read, and `opened` those that it was opened with: a view that somebody planted in it reaches no other file."""
+    """The file as this process has it open; `users` is how many are at work with it, `ours` the tables of records
+    that were found in it since it was opened: nobody else can write it meanwhile."""
 
     base: duckdb.DuckDBPyConnection | None = None
     folders: frozenset[str] = frozenset()
+    """Those of which files may be read, and `opened` those that it was opened with: a view that somebody planted in
+    it reaches no other file."""
     opened: frozenset[str] = frozenset()
     catalog: str = ""
     ours: frozenset[str] = frozenset()
@@ -122,8 +123,8 @@ class DatabaseFile:
 
     @contextmanager
     def reading(self) -> Iterator[DuckDbSession]:
-        """A session that only reads, an empty database if there is no file yet. Conflict if another process keeps
-        it."""
+        """Open a read-only session, on an empty database if there is no file yet. Raises Conflict if another process
+        holds the file."""
         if not self.exists():
             with duckdb.connect() as empty:
                 yield DuckDbSession(empty, "memory", set(), self.part)
@@ -134,7 +135,8 @@ class DatabaseFile:
 
     @contextmanager
     def writing(self) -> Iterator[DuckDbSession]:
-        """One transaction: all of it or, if anything is raised, nothing. The file is made if it is not there."""
+        """Open a transaction: all of it is committed or, if anything is raised, nothing. The file is created if it
+        does not exist."""
         with self._instance.writer, self._opened(write=True) as session:
             session.db.begin()
             try:
@@ -149,12 +151,12 @@ class DatabaseFile:
                 raise
 
     def bytes(self) -> int:
-        """Size of the file and of what is not in it yet (the log of its last changes)."""
+        """Return the size of the file and of its write-ahead log."""
         log = self.path.with_name(f"{self.path.name}.wal")
         return sum(file.stat().st_size for file in (self.path, log) if file.exists())
 
     def checkpoint(self) -> None:
-        """Bring the log into the file, and cuts off the free space at its end."""
+        """Write the log into the file, and cut off the free space at its end."""
         with self._instance.writer, self._opened(write=True) as session:
             session.run("CHECKPOINT")
 
@@ -227,8 +229,8 @@ class DatabaseFile:
 
     @contextmanager
     def session(self) -> Iterator[None]:
-        """Opened once for all that is done until the end, from the first use on and for writing, so that no thread
-        waits for another one's read: opening costs more than a small table's rows."""
+        """Open the file once for the whole block, from its first use on and for writing, so that no thread waits for
+        another one's read: opening costs more than loading a small table."""
         it = self._instance
         with it.changed:
             it.keepers += 1
@@ -252,7 +254,7 @@ class DatabaseFile:
                 Epoch(self.path).save(self._instance.epoch)
 
     def clear(self, error: duckdb.Error) -> Exception:
-        """Return what the database said, as an error of ours."""
+        """Return a database error as one of ours."""
         if _REFUSED.search(str(error)) and str(self.path) in str(error):
             return self._refused(error)
         if isinstance(error, duckdb.TransactionException) and "conflict" in str(error).lower():
@@ -278,7 +280,7 @@ def exactly(path: str) -> str:
 
 
 def _holder(text: str) -> str | None:
-    """Return which program has the file open."""
+    """Return the program that has the file open."""
     if match := _LOCKED.search(text):
         return f"another process: {match['program'].rsplit('/', 1)[-1]}, PID {match['pid']}"
     if "different configuration" in text:

@@ -36,8 +36,8 @@ _RECORDS = "SELECT count(*) FROM duckdb_tables() WHERE database_name = $1 AND sc
 
 
 def _folded(ref: Ref) -> tuple[bytes, bytes]:
-    """Return what two names have in common that are one to DuckDB, which tells no case of ASCII letters and of no
-    others: `É` and `é` are two tables. (So does `bytes.lower`; `lower` in SQL takes them for one.)"""
+    """Return the same key for two names that are one to DuckDB, which ignores the case of ASCII letters only: `É`
+    and `é` are two tables. (So does `bytes.lower`; `lower` in SQL takes them for one.)"""
     return ref[0].encode().lower(), ref[1].encode().lower()
 
 
@@ -65,7 +65,7 @@ class DuckDbSession(SqlSession):
         return f"{q(self.catalog)}.{q(name)}"
 
     def count(self, sql: str, *parameters: object) -> int:
-        """Return the one number that a query or a change of rows answers."""
+        """Return the single number of a query, or the number of changed rows."""
         [(number,)] = self.run(sql, parameters)
         return int(number)
 
@@ -74,7 +74,7 @@ class DuckDbSession(SqlSession):
         return self.db.execute(sql, list(parameters)).fetchall()
 
     def batches(self, sql: str) -> pa.RecordBatchReader:
-        """Return what a query answers, part by part."""
+        """Return the result of a query in batches."""
         return self.db.sql(sql).arrow(BATCH)
 
     def scan(self, sql: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -93,7 +93,7 @@ class DuckDbSession(SqlSession):
         self.db.unregister(name)
 
     def has_records(self, table: str) -> bool:
-        """Looked up once while the file is open."""
+        """Return whether the table has records; looked up once while the file is open."""
         if table not in self.ours and self.count(_RECORDS, self.catalog, SCHEMA, table):
             self.ours.add(table)
         return table in self.ours

@@ -32,7 +32,7 @@ def sql_type(kind: DataType, *, inner: bool = False) -> str:
 
 
 def arrow_type(kind: DataType) -> pa.DataType:
-    """Return what values of a type are in staged files and when they are read: what DuckDB itself makes of them."""
+    """Return the Arrow type of a type's values in staged files and when they are read, as DuckDB makes them."""
     match kind:
         case Array(element):
             return pa.large_list(pa.field("element", arrow_type(element)))

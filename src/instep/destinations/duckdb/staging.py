@@ -126,7 +126,7 @@ class DuckDbStaging(Staging):
 
     @contextmanager
     def last_of_each_key(self, session: SqlSession, sql: MergeSql) -> Iterator[MergeSql]:
-        """Leave out the long rows that the destination has as they are."""
+        """Skip long rows that the destination has already."""
         rows = self._files["rows"]
         if rows.how is None:
             with super().last_of_each_key(session, sql) as made:
@@ -169,7 +169,7 @@ def frugal(session: DuckDbSession) -> Iterator[None]:
 
 
 def is_wide(files: Files) -> bool:
-    """Tell from the footers of staged files whether their rows are long; no file is opened."""
+    """Return whether the staged rows are long, by their files' footers; no file is opened."""
     rows = sum(file.rows for file in files)
     return bool(rows) and sum(map(_uncompressed, files)) > rows * WIDE
 

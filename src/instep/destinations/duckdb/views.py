@@ -126,7 +126,7 @@ class DuckDbViews(SqlFacet):
             _write(session, view, recorded.get(view.ref))
 
     def drop(self, ref: Ref) -> None:
-        """Nothing if there is no view of ours of this name."""
+        """Drop our view of this name; do nothing if there is none."""
         with self.database.writing() as made:
             session = cast("DuckDbSession", made)
             _drop(session, [ref] if ref in recorded_views(session) else [])

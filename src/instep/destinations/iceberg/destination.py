@@ -16,7 +16,7 @@ from instep.destinations.iceberg.commit.shard_lake import part_of
 from instep.destinations.iceberg.evolve.views import IcebergViews, in_step
 from instep.destinations.iceberg.metadata.catalog import IcebergConfig, Lake, LakeFacet
 from instep.destinations.iceberg.metadata.layout import guards, layout_of, property_fault
-from instep.destinations.iceberg.metadata.partition import fault
+from instep.destinations.iceberg.metadata.partition import partition_error
 from instep.destinations.iceberg.metadata.records import (
     Metadata,
     is_copy,
@@ -109,7 +109,7 @@ class IcebergSchema(LakeFacet):
         return {ref: guarded for ref, guarded in found if guarded}
 
     def state(self, ref: Ref, *, version: bool = False) -> LoadState | None:
-        """Return what the last load recorded."""
+        """Return the record of the last load."""
         metadata = self.lake.metadata([ref]).get(ref)
         if metadata is None:
             return None
@@ -123,7 +123,7 @@ class IcebergSchema(LakeFacet):
     def execute(
         self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit, workers: FileWorkers = HERE
     ) -> None:
-        """Carry out all steps of one table; its views follow."""
+        """Execute all steps of one table; its views follow."""
 
         from instep.destinations.iceberg.evolve.ddl import execute
 
@@ -161,7 +161,7 @@ class IcebergLayouts(LakeFacet):
 
     def partition_fault(self, term: PartitionTerm, kind: DataType) -> str:
         """Return why a column of this type cannot be partitioned so; "" if it can."""
-        return fault(term, kind)
+        return partition_error(term, kind)
 
     def property_fault(self, name: str) -> str:
         """Return why settings cannot set a property; "" if they can."""
@@ -187,14 +187,14 @@ class IcebergLifecycle(LakeFacet):
 
     @contextmanager
     def preview(self, refs: Collection[Ref]) -> Iterator[IcebergDestination]:
-        """Give a lake with these tables as they are now, to try changes in."""
+        """Open a lake with these tables as they are now, to try changes in."""
         from instep.destinations.iceberg.maintain.preview import lake_beside
 
         with lake_beside(self.lake, refs) as beside:
             yield IcebergDestination(beside.config, beside)
 
     def spark_catalog(self) -> Mapping[str, str]:
-        """Spark settings under which the lake is the catalog `lake.name`; nothing secret is among them."""
+        """Return the Spark settings under which the lake is the catalog `lake.name`; none of them is secret."""
         return self.lake.spark_conf()
 
     def spark_table(self, ref: Ref) -> SparkTable:
@@ -220,7 +220,8 @@ class IcebergLifecycle(LakeFacet):
         return deferred_creation(self.lake)
 
     def shared_storage(self) -> StorageFolder | None:
-        """The lake is made first: what lies in a folder without a catalog is somebody else's."""
+        """Return the shared folder; the lake is created first, as files in a folder without a catalog belong to
+        somebody else."""
         if not self.lake.is_sqlite and "://" not in self.lake.config.warehouse:
             return None  # a name that the catalog knows
         _ = self.lake.catalog
@@ -239,13 +240,13 @@ class IcebergLifecycle(LakeFacet):
         return ref in self.lake.metadata([ref]) or parked(self.lake, ref, source_id) is not None
 
     def undrop_report(self, ref: Ref, column: str) -> UndropReport:
-        """Return what of a dropped column can come back."""
+        """Report what of a dropped column can be restored."""
         from instep.destinations.iceberg.evolve.undo import undrop_report
 
         return undrop_report(self.lake, ref, column)
 
     def purge_expired(self, refs: Iterable[Ref], fence: int) -> list[str]:
-        """Let go of what is kept of dropped columns and tables and whose time is over; return their names."""
+        """Purge expired dropped columns and tables; return their names."""
         from instep.destinations.iceberg.maintain.expire import purge_expired
 
         return purge_expired(self.lake, refs, fence)
@@ -287,7 +288,7 @@ class IcebergDestination:
     kind, shard = "iceberg", None
 
     def __init__(self, config: IcebergConfig, lake: Lake | None = None) -> None:
-        """`lake`: as one shard has it."""
+        """Connect to the lake; `lake` is a shard's view of one."""
         self.config, self.quarantine_days = config, config.quarantine_days
         self.lake = lake or Lake(config)
         self.capabilities = replace(CAPABILITIES, views=self.lake.holds_views)

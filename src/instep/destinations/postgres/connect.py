@@ -39,8 +39,8 @@ class PostgresServerConfig(PostgresDestinationSection):
 
 @contextmanager
 def conninfo(config: PostgresServerConfig) -> Iterator[str]:
-    """libpq keywords, the password among them: stays inside the process, is never logged. The client's key is in a
-    file in memory as long as this lasts."""
+    """Yield libpq's keywords, the password among them: they stay in this process and are never logged. The client's
+    key is a file in memory for as long as the block runs."""
     tls = config.tls
     checked = tls.chosen in VERIFY and not tls.ca
     with private_file(tls.key) as key, as_file(tls.ca) as ca, as_file(tls.cert) as cert:
@@ -143,7 +143,7 @@ class Arrow:
         return self._timeout.call(act)
 
     def rows(self, sql: str) -> Generator[pa.RecordBatch, None, None]:
-        """Return what a query answers."""
+        """Yield the result of a query."""
         return self._timeout.each(self._batches(sql))
 
     def _batches(self, sql: str) -> Generator[pa.RecordBatch, None, None]:
@@ -152,10 +152,8 @@ class Arrow:
             yield from cursor.fetch_record_batch()
 
     def append(self, table: str, rows: pa.RecordBatchReader, part: tuple[str, int] | None = None) -> None:
-        """COPY of the rows into a table that is there; committed. A batch that is taken is a word of the server.
-
-        `part`: a table, and the number that it has once these rows are there, so that no other attempt copies them.
-        """
+        """COPY the rows into an existing table and commit. Each batch that the server takes restarts the timeout.
+        `part`: a table, and the number that it has once these rows are there, so that no other attempt copies them."""
 
         def watched() -> Iterator[pa.RecordBatch]:
             for batch in rows:

@@ -33,14 +33,15 @@ CONNECTIONS = 16
 
 @dataclass(frozen=True)
 class CopyTask:
-    """Files with their numbers among all that come into `table`; `parts`: the table of the numbers that are there.
-    `schema`: the columns as COPY takes them. `numbered`: each row has its number, too."""
+    """Files with their numbers among all that come into `table`; `parts`: the table of the numbers that are there."""
 
     config: PostgresServerConfig = field(repr=False)
     area: StagingArea = field(repr=False)
     table: str
     schema: pa.Schema
+    """The columns as COPY takes them."""
     numbered: bool
+    """Each row has its number, too."""
     files: Sequence[tuple[int, StagedFile]]
     parts: str = ""
 

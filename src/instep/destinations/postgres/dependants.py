@@ -31,20 +31,20 @@ ORDER BY 4
 
 
 def _found(session: PostgresSession, refs: Sequence[Ref]) -> list[tuple[Ref, str, str]]:
-    """(table, column or "", what needs it), as people know it."""
+    """Return (table, column or "", what needs it), in people's names."""
     rows = session.run(_FIND, [[r[0] for r in refs], [r[1] for r in refs]]) if refs else []
     return [((schema, name), column, what) for schema, name, column, what in rows]
 
 
 def dependants(session: PostgresSession, ref: Ref, columns: Iterable[str] | None = None) -> list[str]:
-    """Return what of others reads or references the table, or these columns of it."""
+    """Return other objects that read or reference the table, or these columns of it."""
     requested = None if columns is None else set(columns)
     found = _found(session, [ref])
     return sorted({what for _, column, what in found if requested is None or column in requested})
 
 
 def guards(session: PostgresSession, refs: Sequence[Ref]) -> dict[Ref, dict[str, tuple[LayoutGuard, ...]]]:
-    """Return the same for a plan, so that it does not ask for what would be refused."""
+    """Return guards for a plan, so that it contains no step that would be refused."""
     made: dict[Ref, dict[str, tuple[LayoutGuard, ...]]] = {}
     for ref, column, what in _found(session, refs):
         mine = made.setdefault(ref, {})
@@ -84,7 +84,7 @@ WHERE c.oid = to_regclass($1) AND x.grantee <> c.relowner
 
 
 def copy_rights(session: PostgresSession, table: str, new: str) -> None:
-    """Give `new` exactly the privileges of `table` (both are SQL names)."""
+    """Grant `new` exactly the privileges of `table` (both are SQL names)."""
     old, now = ({tuple(row) for row in session.run(_RIGHTS, [name])} for name in (table, new))
     for grantee, right, _ in now - old:
         session.run(f"REVOKE {right} ON {new} FROM {_role(grantee)}")
@@ -124,8 +124,8 @@ def proves_unique(session: PostgresSession, table: str, key: Sequence[str]) -> b
 
 
 def index(session: PostgresSession, table: str, key: Sequence[str], place: str, *, unique: bool = True) -> None:
-    """Indexes the key of the table that SQL calls `table`. Rows that share a key get an index that allows for them,
-    keys too long for one, or of a type that has no order, get none; no key none. `place`: of its record."""
+    """Index the key of the table that SQL calls `table`. Duplicates get an index that allows them; keys too long for
+    one or of a type without an order get none, as does a table without a key. `place`: of its record."""
     for kind in ("UNIQUE INDEX", "INDEX") if unique and key else ("INDEX",) if key else ():
         try:
             with session.attempt():

@@ -15,7 +15,7 @@ class PostgresDestination(SqlDestination):
     """See `destinations.facets.Destination`."""
 
     def __init__(self, config: PostgresServerConfig, shard: str = "") -> None:
-        """`shard`: the only one of shared tables that it loads and reads."""
+        """Connect to the server; `shard` limits loading and reading to one shard of shared tables."""
         self.config = config
         self.server = PostgresServer(config, (shard_column(config.prefix), shard) if shard else None)
         names = CheckNames(

@@ -59,7 +59,7 @@ class Pool(Generic[T]):
 
     @contextmanager
     def take(self) -> Iterator[T]:
-        """A connection for one thread; one that something was raised over is not used again."""
+        """Take a connection for one thread; after an error it is not used again."""
         connection = self._waiting() or self._open()
         try:
             yield connection
@@ -137,14 +137,14 @@ class PostgresServer(SqlDatabase):
 
     @contextmanager
     def arrow(self) -> Iterator[Arrow]:
-        """A connection that speaks Arrow, in a transaction of its own, rolled back unless it was committed."""
+        """Open a connection that speaks Arrow, in a transaction of its own, rolled back unless it was committed."""
         with self.translated(), self._arrow.take() as arrow:
             yield arrow
             arrow.call(arrow.connection.rollback)
 
     @contextmanager
     def reading(self) -> Iterator[PostgresSession]:
-        """One transaction that sees one state of the server."""
+        """Open a transaction that sees one state of the server."""
         with self.translated(), self._plain.take() as db:
             db.isolation_level, db.read_only = psycopg.IsolationLevel.REPEATABLE_READ, True
             db.execute(self._settings())
@@ -153,7 +153,7 @@ class PostgresServer(SqlDatabase):
 
     @contextmanager
     def writing(self) -> Iterator[PostgresSession]:
-        """One transaction: all of it or, if anything is raised, nothing."""
+        """Open a transaction: all of it is committed or, if anything is raised, nothing."""
         with suppress(_Lost), self.translated(), self._plain.take() as db:
             db.isolation_level, db.read_only = psycopg.IsolationLevel.READ_COMMITTED, False
             [(*_, number)] = db.execute(self._settings() + b", txid_current()").fetchall()
@@ -163,7 +163,7 @@ class PostgresServer(SqlDatabase):
     def select(
         self, ref: Ref, sql: Callable[[SqlSession, Record], str], keys: tuple[str, pa.Table] | None = None
     ) -> tuple[Record, Iterator[pa.RecordBatch]]:
-        """A connection stays in use until the last batch is taken."""
+        """Run the query; its connection stays in use until the last batch is taken."""
         with self.reading() as session:
             record = require_readable(session, ref)
             statement = sql(session, record)
@@ -186,8 +186,8 @@ class PostgresServer(SqlDatabase):
             return guards(session, refs)
 
     def fitting(self, ref: Ref, attempt: Callable[[], T]) -> T:
-        """Return what `attempt` returns; where rows do not fit the index on the key, it is tried with an index that
-        allows for them, or without one."""
+        """Return the result of `attempt`; where rows do not fit the index on the key, it is retried with a plain
+        index, or without one."""
         try:
             return attempt()
         except InstepError as error:

@@ -77,7 +77,7 @@ class PostgresSession(SqlSession):
         return cursor.fetchall() if cursor.description else []
 
     def count(self, sql: str, *parameters: object) -> int:
-        """Return the one number that a query answers, or how many rows a statement has changed."""
+        """Return the single number of a query, or the number of changed rows."""
         cursor = self.db.execute(sql.encode(), list(parameters) or None)
         if cursor.description is None:
             return cursor.rowcount
@@ -118,13 +118,13 @@ class PostgresSession(SqlSession):
         return table in self.ours
 
     def make_schema(self, name: str) -> None:
-        """One at a time, as two who make it at once meet in the catalog."""
+        """Create the schema, one session at a time: two at once would collide in the catalog."""
         if not self.count("SELECT count(*) FROM pg_namespace WHERE nspname = $1", name):
             self.run(f"SELECT pg_advisory_xact_lock({_LOCK})")
             self.run(f"CREATE SCHEMA IF NOT EXISTS {self.schema(name)}")
 
     def relations(self, refs: Sequence[Ref]) -> dict[Ref, Relation]:
-        """Return what is there under these names, be it a table, a view or anything else that takes a name."""
+        """Return the tables, views and other relations that have these names."""
         found: dict[Ref, list[Physical]] = {}
         comments: dict[Ref, str | None] = {}
         for schema, name, comment, *column in self._of(_RELATIONS, refs):
@@ -148,7 +148,7 @@ class PostgresSession(SqlSession):
         return self.run(sql, [[r[0] for r in refs], [r[1] for r in refs]]) if refs else []
 
     def move(self, record: Record, new: Ref) -> Record:
-        """The rows are not touched."""
+        """Rename the table, also to another schema, without touching its rows."""
         old = record.ref
         if new[0] != old[0]:
             self.make_schema(new[0])

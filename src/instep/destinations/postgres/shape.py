@@ -41,7 +41,7 @@ def sql_type(kind: DataType) -> str:
 
 
 def arrow_type(kind: DataType) -> pa.DataType:
-    """Return what values of a type are in staged files and when they are read: what COPY takes as it is."""
+    """Return the Arrow type of a type's values in staged files and when they are read, as COPY takes it."""
     match kind:
         case Int(8):  # the server has none of one byte
             return pa.int16()

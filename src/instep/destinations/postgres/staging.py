@@ -44,7 +44,7 @@ class PostgresStaging(Staging):
         self._counts: dict[str, int] = {}
 
     def add(self, what: str, names: Sequence[str], files: Files, how: Merge | None = None) -> None:
-        """The server knows how the keys are spread."""
+        """Stage the files' rows in a table and analyse it, so that the server knows how the keys are distributed."""
         kinds = self.server.dialect.kinds(self.record.table, names)
         made = self.make(what, {**kinds, ORDER: "bigint"}, sum(f.rows for f in files))
         self.copy(what, self._schema(self.record, names), filled(files), numbered=True)
@@ -59,7 +59,7 @@ class PostgresStaging(Staging):
                 arrow.append(self.bare(what), rows.to_reader(BATCH))
 
     def add_whole(self, shape: Record, files: Files) -> None:
-        """The next generation of the table, indexed and analysed, under a name of its own."""
+        """Stage the next generation of the table, indexed and analysed, under a name of its own."""
         name = self.make("next", self.server.dialect.definitions(shape.table), sum(f.rows for f in files), logged=True)
         self.copy("next", self._schema(shape, shape.names), filled(files), numbered=False)
         with self.server.writing() as session:
@@ -78,7 +78,7 @@ class PostgresStaging(Staging):
         return self.table(what) if what == "next" else f"{self.table(what)} ORDER BY {ORDER}"
 
     def exchange(self, session: SqlSession, record: Record) -> tuple[Record, int, int]:
-        """The new table takes the place of one that nobody would miss; else its rows do."""
+        """Put the new table in the place of the old one if nothing references that; else replace its rows."""
         assert isinstance(session, PostgresSession)
         new, count = self.table("next"), self._counts["next"]
         if record.pending is not None:
@@ -99,8 +99,8 @@ class PostgresStaging(Staging):
 
     @contextmanager
     def opened(self, session: SqlSession) -> Iterator[None]:
-        """A server that crashes empties unlogged tables, and rows that are missing there would be taken for deleted
-        ones."""
+        """Check that staged rows are all there: a server that crashes empties unlogged tables, and missing rows
+        would be taken for deleted ones."""
         for what, rows in self._counts.items():
             if (found := session.count(f"SELECT count(*) FROM {self.table(what)}")) != rows:
                 why = f"{found:,} of {rows:,} staged rows are on the server: nothing was written"
@@ -108,7 +108,7 @@ class PostgresStaging(Staging):
         yield
 
     def bare(self, what: str) -> str:
-        """Return what a table is called in the schema `_instep`: at most 63 bytes."""
+        """Return a table's name in the schema `_instep`: at most 63 bytes."""
         name = f"{what}_{self.record.place[:8]}_{self.commit.fence}_{self._attempt}_{self.commit.run}"
         return name.encode()[:63].decode(errors="ignore")
 
@@ -140,7 +140,7 @@ class PostgresStaging(Staging):
         crashpoint("sql.copied")
 
     def close(self) -> None:
-        """Best effort: what stays is removed by the next run."""
+        """Drop what was staged, as far as possible: the next run removes the rest."""
         for _ in range(2):  # a server that was restarted has ended the connections that wait
             with suppress(InstepError), self.server.writing() as session:
                 for what in self._counts:

@@ -54,11 +54,11 @@ class SqlDatabase(ABC):
 
     @abstractmethod
     def reading(self) -> AbstractContextManager[SqlSession]:
-        """A transaction that sees one state of the database, which may not be there yet."""
+        """Open a transaction that sees one state of the database, which may not exist yet."""
 
     @abstractmethod
     def writing(self) -> AbstractContextManager[SqlSession]:
-        """One transaction: all of it or, if anything is raised, nothing."""
+        """Open a transaction: all of it is committed or, if anything is raised, nothing."""
 
     @abstractmethod
     def select(
@@ -77,7 +77,7 @@ class SqlDatabase(ABC):
         return {}
 
     def fitting(self, ref: Ref, attempt: Callable[[], T]) -> T:
-        """Return what `attempt` returns, tried again where rows did not fit an index of ours."""
+        """Return the result of `attempt`, retried where rows did not fit an index of ours."""
         return attempt()
 
     def remove_staged(self, record: Record, fences: Iterable[int]) -> None:
@@ -93,7 +93,7 @@ class SqlDatabase(ABC):
 
     @contextmanager
     def loading(self, ref: Ref, commit: Commit) -> Iterator[tuple[SqlSession, Record]]:
-        """A transaction over a table that no later run has claimed, and that nobody else writes meanwhile."""
+        """Open a transaction over a table that no later run has claimed, and that nobody else writes meanwhile."""
         with self.writing() as session:
             prepare(session)
             record = require(session, ref, lock=True)
@@ -134,12 +134,12 @@ class Staging(ABC):
 
     @abstractmethod
     def exchange(self, session: SqlSession, record: Record) -> tuple[Record, int, int]:
-        """Put all staged rows into the place of the table, or of its rows. Returns the record as it is then, how many
-        rows there are, and how many of them have no value in the columns that wait for an undo."""
+        """Replace the table, or its rows, by all staged rows. Return its record, the number of rows, and how many of
+        them have no value in columns that wait for an undo."""
 
     @abstractmethod
     def opened(self, session: SqlSession) -> AbstractContextManager[None]:
-        """Have the staged rows at hand in a transaction; StageError if some are gone."""
+        """Make the staged rows available in a transaction; raises StageError if some are gone."""
 
     @abstractmethod
     def close(self) -> None:
@@ -153,8 +153,8 @@ class Staging(ABC):
 
     @contextmanager
     def loading(self) -> Iterator[tuple[SqlSession, Record]]:
-        """The transaction that moves the rows; DestinationError if the table is not the one that they were staged for,
-        Conflict if that may have been another shard's doing: they can be staged anew."""
+        """Open the transaction that moves the rows. Raises DestinationError if the table is not the one for which
+        they were staged, Conflict if that may be another shard's doing: they can be staged again."""
         with self.database.loading(self.record.ref, self.commit) as (session, found):
             was = self.record
             if (found.table, found.pending, found.place) != (was.table, was.pending, was.place):
@@ -171,8 +171,8 @@ class Staging(ABC):
         return session.count(f"{into} SELECT {names} FROM {self.rows(what)}")
 
     def replace_rows(self, session: SqlSession, record: Record, what: str) -> tuple[int, int]:
-        """Put staged rows into the place of the table's rows; columns that wait for an undo keep their values by key.
-        Returns how many there are, and how many of them have no value in those columns."""
+        """Replace the table's rows by staged ones; columns that wait for an undo keep their values by key. Return
+        their number, and how many of them have no value in those columns."""
         name, key = session.name(*record.ref), record.table.key
         waiting = [p.place for p in record.parked] if key else []
         if waiting:
@@ -191,8 +191,8 @@ class Staging(ABC):
 
     @contextmanager
     def last_of_each_key(self, session: SqlSession, sql: MergeSql) -> Iterator[MergeSql]:
-        """The merge of a table with one row a key: the highest by cursor, then the last one staged; of the staged table
-        itself if it is one."""
+        """Yield the merge of a table with one row per key, the highest by cursor, then the last one staged; of the
+        staged table itself if it is one."""
         if not session.count(sql.doubled):
             yield sql
             return

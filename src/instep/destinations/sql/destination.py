@@ -105,7 +105,7 @@ class SqlDestination:
         self.schema.tables()
 
     def _drop(self, ref: Ref, table: Table) -> None:
-        """Nothing of it stays, neither parked nor on the disk."""
+        """Drop the table with its parked copy and its files."""
         folder = self.write.target(ref).location.removesuffix("/data")
         self.schema.execute(ref, [step(ref, TableRemoved(table))], None, COMMIT)
         with self.database.writing() as session:

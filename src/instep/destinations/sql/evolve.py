@@ -76,7 +76,8 @@ def evolve(now: Table, parked: Sequence[Parked], steps: Sequence[Step], after: T
 
 
 def _origin(found: EvolvingColumn[Column | Parked], column: Column) -> ColumnOrigin:
-    """NOT NULL is only ever relaxed: a column that is added to rows that exist is optional."""
+    """Return the column's origin. NOT NULL is only ever relaxed: a column that is added to existing rows is
+    optional."""
     before = found.stored if isinstance(found.stored, Column) else None
     strict = before is not None and not before.nullable and found.rewrite is None
     column = replace(column, nullable=column.nullable or not strict, comment=column.comment or None)

@@ -77,7 +77,7 @@ class SqlFills(SqlFacet):
         commit: Commit,
         workers: FileWorkers = HERE,
     ) -> Promoted:
-        """Bring kept values into columns, in one transaction."""
+        """Move overflow values into columns, in one transaction."""
         row, work = self.database.dialect.row_id, _Promotion(self.database.dialect, columns, extra)
         with self.database.loading(ref, commit) as (session, record):
             state = record.state
@@ -96,7 +96,8 @@ class SqlFills(SqlFacet):
         return Promoted(done, work.invalid_values)
 
     def fill_size(self, ref: Ref, columns: Mapping[str, int]) -> FillSize:
-        """The table counts as one file. Nothing is left to do once all of these backfills have been through it."""
+        """Estimate a fill; the table counts as one file. Nothing is left to do once all of these backfills have
+        covered it."""
         with self.database.reading() as session:
             if not session.has_records("dropped"):
                 return FillSize(why_not=_NOT_LOADED)
@@ -120,8 +121,8 @@ class SqlFills(SqlFacet):
         on_progress: Callable[[int, int], None],
         go_on: Callable[[], bool],
     ) -> Filled:
-        """Rows with NULL in a column get its value; a value that is there is never replaced. In one
-        transaction, so that nothing is asked in between. Cursor and accepted fingerprint stay."""
+        """Fill NULLs of a column with its value, never replacing a value, in one transaction. Cursor and accepted
+        fingerprint stay."""
         record = self.database.known(ref, commit)
         if record.state is None:
             why = f"table {named(ref)} cannot be filled: {_NOT_LOADED}"
@@ -139,7 +140,7 @@ class SqlFills(SqlFacet):
         return done
 
     def restore_dropped_values(self, ref: Ref, column: str, commit: Commit, workers: FileWorkers = HERE) -> int:
-        """Do nothing: a dropped column waits in its table and keeps its values through updates and full loads."""
+        """No-op: a dropped column waits in its table and keeps its values through updates and full loads."""
         return 0
 
 

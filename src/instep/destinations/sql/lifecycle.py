@@ -34,7 +34,7 @@ class SqlClones(SqlFacet):
     """Copies of tables."""
 
     def clone_table(self, ref: Ref, place: Ref, commit: Commit) -> int | None:
-        """Copies the rows to `place` and returns how many; None, and no copy, for a table without rows."""
+        """Copy the rows to `place` and return how many; None, and no clone, for a table without rows."""
         with self.database.loading(ref, commit) as (session, record):
             count = count_rows(session, record)
             if record.state is None or not count:
@@ -54,7 +54,7 @@ class SqlClones(SqlFacet):
         return count
 
     def purge_clone(self, place: Ref, fence: int) -> None:
-        """Deletes a copy; one that is gone is fine. DestinationError for a table that is no copy."""
+        """Delete a clone; do nothing if it is gone. Raises DestinationError for a table that is no clone."""
         with self.database.writing() as session:
             prepare(session)
             record = find(session, place, lock=True)
@@ -95,11 +95,11 @@ class SqlLifecycle(SqlFacet):
         """Return nothing: Spark does not read it."""
 
     def check_writable(self) -> None:
-        """Do nothing: it is the server that writes."""
+        """No-op: it is the server that writes."""
         return
 
     def deferred_create(self) -> AbstractContextManager[None]:
-        """Do nothing: a table is there once it is made."""
+        """No-op: a table exists once it is created."""
         return nullcontext()
 
     def shared_storage(self) -> StorageFolder:
@@ -121,7 +121,8 @@ class SqlLifecycle(SqlFacet):
             return find(session, ref) is not None or last_dropped(dropped(session, ref), source_id) is not None
 
     def undrop_report(self, ref: Ref, column: str) -> UndropReport:
-        """A dropped column waits in the table itself: only rows that came since have no value in it."""
+        """Report what an undrop would bring back. A dropped column stays in the table itself: only rows loaded since
+        have no value in it."""
         with self.database.reading() as session:
             record = find(session, ref)
             if record is None:
@@ -133,8 +134,8 @@ class SqlLifecycle(SqlFacet):
         return UndropReport() if back else UndropReport(f"no column {column!r} is kept any more")
 
     def purge_expired(self, refs: Iterable[Ref], fence: int) -> list[str]:
-        """Deletes the columns of these tables, and all tables, that were dropped too long ago, unless somebody
-        made something that needs them since; their names."""
+        """Delete columns of these tables, and all tables, that were dropped too long ago, unless something new needs
+        them; return their names."""
         limit = now_ms() - self.database.config.undo_days * DAY_MS
         with self.database.reading() as session:
             records = [record for ref in refs if (record := find(session, ref)) is not None]

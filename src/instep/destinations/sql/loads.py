@@ -45,7 +45,7 @@ class SqlLoads(SqlFacet):
     def append(
         self, ref: Ref, files: Sequence[StagedFile], commit: Commit, spark: SparkStart | None = None
     ) -> LoadOutcome:
-        """The rows are added; files that the last commit has brought are not brought again."""
+        """Add the rows; files that the last commit has brought are not added again."""
         if any(f.rows for f in files):
             record = self.database.known(ref, commit)
             if _has_loaded(record, files):

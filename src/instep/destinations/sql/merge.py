@@ -21,7 +21,7 @@ def q(name: str) -> str:
 
 
 def text_literal(text: str) -> str:
-    """`text` as an SQL string; it has no NUL."""
+    """Return `text` as an SQL string; it has no NUL."""
     return "'" + text.replace("'", "''") + "'"
 
 
@@ -43,24 +43,28 @@ _NUMBER = "_instep_number"
 
 @dataclass(frozen=True)
 class MergeSql:
-    """The statements of one merge. `target`: the table as SQL names it; `staged`: a table with the staged rows, one a
-    key; `keys`: one with all keys of the source, "" without; `requested`: one with the keys that it was asked for, ""
-    without. `now` is the time, as SQL, of rows that leave or return. `documents`: columns of a type that
-    the database does not compare, so that their texts are. `within`: the rows of one shard, no other ones are gone.
-    `others`: a table with all keys of the staged rows, where `staged` lacks those that the target has as they are.
-    `outcome` runs its statements, in one transaction."""
+    """The statements of one merge."""
 
     table: Table
     system: SystemColumns
     how: Merge
     target: str
+    """The table as SQL names it."""
     staged: str
+    """A table with the staged rows, one a key."""
     keys: str
+    """One with all keys of the source, "" without."""
     now: str
+    """The time, as SQL, of rows that leave or return."""
     requested: str = ""
+    """One with the keys that it was asked for, "" without."""
     documents: frozenset[str] = frozenset()
+    """Columns of a type that the database does not compare, so that their texts are."""
     within: tuple[str, str] | None = None
+    """The rows of one shard, no other ones are gone."""
     others: str = ""
+    """A table with all keys of the staged rows, where `staged` lacks those that the target has as they are.
+    `outcome` runs its statements, in one transaction."""
 
     @cached_property
     def stamps(self) -> tuple[str, ...]:
@@ -187,14 +191,16 @@ NOTES, PLACE, NOTE = "_instep_notes", "_instep_place", "_instep_note"
 
 @dataclass(frozen=True)
 class FillSql:
-    """The statements of one fill. `target`: the table as SQL names it; `staged`: a table with the staged values,
-    numbered by ORDER. `documents`: columns of a type that the database does not compare, so that their texts are. What
-    `notes` answers becomes, by `changed`, the rows (PLACE, NOTE) of a table NOTES; then `update` is run."""
+    """The statements of one fill."""
 
     work: Fill
     target: str
+    """The table as SQL names it."""
     staged: str
+    """A table with the staged values, numbered by ORDER."""
     documents: frozenset[str] = frozenset()
+    """Columns of a type that the database does not compare, so that their texts are. What `notes` answers becomes,
+    by `changed`, the rows (PLACE, NOTE) of a table NOTES; then `update` is run."""
 
     @property
     def notes(self) -> str:
@@ -207,8 +213,8 @@ class FillSql:
         )
 
     def changed(self, found: Iterable[Sequence[Any]]) -> list[tuple[int, str | None]]:
-        """Return what notes become, by number: a column that has a value now is not noted any more, one whose staged
-        value did not fit is."""
+        """Return the next notes, by number: a column that has a value now is removed, one whose staged value did not
+        fit is added."""
         columns = list(self.work.columns)
         notes = [
             (place, merged(old, new, {c for c, lack in zip(columns, lacking, strict=True) if lack}, columns), old)

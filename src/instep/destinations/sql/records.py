@@ -74,31 +74,35 @@ def rows_key(record: Record, requested: Sequence[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Record:
-    """One table. `numbers`: a number by column that no other column of the table has ever had. `stored`: the types by
-    column as the database told them when it made them; another one was made manually. `pending` waits for its rows.
-    `place` names the table's folder of staged files; it outlives renames. `version` counts commits. `copy` is the
-    place and version of the table that this one is a copy of. `parts` are the shards of a table that connections share,
-    `shape` counts its changes of schema; `by` are the partition columns that the next whole load brings (None: those
-    that there are); a record of one shard alone has the shard column and the shard's name as
-    `within`, and that shard's columns only."""
+    """One table."""
 
     table: Table
     place: str
+    """Names the table's folder of staged files; it outlives renames."""
     fence: int = 0
     numbers: Mapping[str, int] = field(default_factory=dict)
+    """A number by column that no other column of the table has ever had."""
     next_number: int = 1
     stored: Mapping[str, str] = field(default_factory=dict)
+    """The types by column as the database told them when it made them; another one was made manually."""
     loaded: LoadRecord | None = None
     pending: Table | None = None
+    """Waits for its rows."""
     parked: tuple[Parked, ...] = ()
     changes: tuple[str, ...] = ()
     runs: tuple[str, ...] = ()
     fills: tuple[int, ...] = ()
     version: int = 0
+    """Counts commits."""
     copy: str = ""
+    """The place and version of the table that this one is a copy of."""
     parts: Mapping[str, ShardRecord] = field(default_factory=dict)
+    """The shards of a table that connections share."""
     shape: int = 0
+    """Counts its changes of schema."""
     by: tuple[str, ...] | None = None
+    """The partition columns that the next whole load brings (None: those that there are); a record of one shard
+    alone has the shard column and the shard's name as `within`, and that shard's columns only."""
     within: tuple[str, str] | None = None
 
     @property
@@ -205,7 +209,7 @@ class Record:
         )
 
     def whole(self, table: Table) -> SharedTable:
-        """Return what is told of the table, as it is, with its shards."""
+        """Return the table as it is, with its shards."""
         parts = {n: ShardStatus(p.table, p.loaded.state if p.loaded else None) for n, p in self.parts.items()}
         return SharedTable(table, parts, self.shape)
 
@@ -244,7 +248,7 @@ def numbered(record: Record) -> Record:
 
 
 def dump(record: Record) -> str:
-    """JSON; the fence and the table's name have columns of their own."""
+    """Return the record as JSON; the fence and the table's name have columns of their own."""
     apart = ("table", "pending", "fence", "within")
     plain = {f.name: getattr(record, f.name) for f in fields(record) if f.name not in apart}
     plain["loaded"] = asdict(record.loaded) if record.loaded else None

@@ -110,7 +110,7 @@ class SqlRows(SqlFacet):
         return RowLookup(met, numbers, (record.version, rows_key(record, names)))
 
     def update_rows(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
-        """Raises Conflict if the table has moved since, Fenced if a later run has claimed it."""
+        """Raise Conflict if the table has moved since, Fenced if a later run has claimed it."""
         return self.database.fitting(ref, lambda: self._update(ref, met, change, commit))
 
     def _update(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
@@ -143,7 +143,7 @@ class SqlRows(SqlFacet):
         return LoadOutcome(len(change.inserted), len(change.rows), 0)
 
     def sample_cast(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], limit: int) -> CastSample:
-        """Casts the values of the first rows there and back."""
+        """Cast the values of the first rows there and back."""
         sample = self._read(ref, [column, *(k for k in key if k != column)], limit=limit).read_all().combine_chunks()
         before = self._type(ref, column)
         if before is None:

@@ -56,7 +56,7 @@ class SqlSchema(SqlFacet):
         return self.database.guards(list(refs))
 
     def state(self, ref: Ref, *, version: bool = False) -> LoadState | None:
-        """Return what the last load recorded."""
+        """Return the record of the last load."""
         with self.database.reading() as session:
             record = find(session, ref)
             state = record.state if record else None
@@ -80,14 +80,13 @@ class SqlSchema(SqlFacet):
     def execute(
         self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit, workers: FileWorkers = HERE
     ) -> None:
-        """All steps of one table, done by the database; what is done already (a run before this one crashed) is not
-        done again."""
+        """Execute all steps of one table in the database; steps that a crashed run has done already are skipped."""
         with self.database.writing() as session:
             prepare(session)
             execute(session, ref, steps, after, commit)
 
     def undrop_table(self, ref: Ref, table: Table, commit: Commit) -> None:
-        """A dropped table comes back under its name with its rows; nothing if it is back already."""
+        """Bring back a dropped table under its name with its rows; do nothing if it is back already."""
         with self.database.writing() as session:
             prepare(session)
             undrop(session, ref, table, commit)

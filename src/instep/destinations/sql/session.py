@@ -85,7 +85,8 @@ class Dialect:
         )
 
     def arrow_schema(self, record: Record) -> pa.Schema:
-        """Return what a task writes: the columns in order, with their numbers, and which values they do not take."""
+        """Return the schema that tasks write: the columns in order, with their numbers, and the values that they
+        refuse."""
         return pa.schema([self._field(c, record.numbers[c.name]) for c in record.table.columns])
 
     def _field(self, column: Column, number: int) -> pa.Field:
@@ -124,17 +125,17 @@ class SqlSession(ABC):
 
     @abstractmethod
     def count(self, sql: str, *parameters: object) -> int:
-        """Return the one number that a query answers, or how many rows a statement has changed."""
+        """Return the single number of a query, or the number of changed rows."""
 
     @abstractmethod
     def scan(self, sql: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """Yield what a query answers, with these fields."""
+        """Yield the result of a query, with these fields."""
 
     @abstractmethod
     def temporary(
         self, name: str, types: Mapping[str, str], batches: Iterable[pa.RecordBatch]
     ) -> AbstractContextManager[int]:
-        """A table of rows of this process, which is gone when the block ends; yields their number."""
+        """Create a table of this process's rows, which is dropped when the block ends; yield their number."""
 
     @abstractmethod
     def has_records(self, table: str) -> bool:
@@ -146,7 +147,7 @@ class SqlSession(ABC):
 
     @abstractmethod
     def relations(self, refs: Sequence[Ref]) -> dict[Ref, Relation]:
-        """Return what the database means by those of these names that are taken; views of ours are left out."""
+        """Return the relations behind those of these names that are taken; views of ours are left out."""
 
     def create_table(self, ref: Ref, definitions: str, hint: str) -> None:
         """Make an empty table; Conflict, with this hint, if the name is taken."""
@@ -168,7 +169,7 @@ class SqlSession(ABC):
 
     @abstractmethod
     def move(self, record: Record, new: Ref) -> Record:
-        """Give a table another name, in another schema if that is another one; returns its record."""
+        """Rename a table, also to another schema; return its record."""
 
     def bytes_of(self, refs: Sequence[Ref]) -> Mapping[Ref, int]:
         """Return the sizes of those of these tables of which they are known."""
@@ -180,7 +181,7 @@ class SqlSession(ABC):
         tells that."""
 
     def dependants(self, ref: Ref, columns: Iterable[str] | None = None) -> list[str]:
-        """Return what of others reads or references the table, or these columns of it."""
+        """Return other objects that read or reference the table, or these columns of it."""
         return []
 
     def detach_views(self, table: Ref) -> Callable[[Sequence[Step]], None]:
@@ -189,7 +190,7 @@ class SqlSession(ABC):
         return lambda steps: None
 
     def lock_table(self, ref: Ref) -> None:
-        """Let nobody else write the table until the transaction ends."""
+        """Lock the table against other writers until the transaction ends."""
         return
 
     def index_key(self, record: Record, key: Sequence[str], *, anew: bool = False) -> None:
@@ -201,9 +202,9 @@ class SqlSession(ABC):
         return False
 
     def prefer_index(self) -> None:
-        """Let the transaction look rows up by the index on the key."""
+        """Make the transaction look rows up by the index on the key."""
         return
 
     def analyze(self, table: str) -> None:
-        """Let the database learn how the values of a new table are spread."""
+        """Analyze a new table, so that the database knows how its values are distributed."""
         return

@@ -42,7 +42,7 @@ def as_it_is(
 
 
 def _column(column: Column, there: Physical, record: Record, data_type: Callable[[str], DataType]) -> Column:
-    """A recorded type holds only while the column is still stored as it."""
+    """Return the column with its recorded type, or with its stored type if that is another one now."""
     kind, note = column.type, column.note
     if there.type != record.stored.get(column.name):
         kind, note = data_type(there.type), ""

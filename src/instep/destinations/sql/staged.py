@@ -31,7 +31,7 @@ class StagingArea:
 
     @classmethod
     def of(cls, place: str, properties: Mapping[str, str]) -> StagingArea:
-        """ConnectError for a place that is neither."""
+        """Raise ConnectError for a place that is neither."""
         if is_object(place):
             return cls(place.rstrip("/"), properties)
         if "://" in place and not place.startswith("file://"):
@@ -44,11 +44,11 @@ class StagingArea:
         return f"{self.uri}/{place}"
 
     def open(self, file: StagedFile) -> Any:
-        """Return what pyarrow reads a staged file from."""
+        """Open a staged file for pyarrow."""
         return opened(path_at(file.path, self.io))
 
     def consume(self, files: Files) -> None:
-        """The rows are in the table: their files have served, and the folder of their run with them."""
+        """Delete the staged files, and the folder of their run with them: their rows are in the table."""
         for file in files:
             path = path_at(file.path, self.io)
             with suppress(OSError, InstepError):

@@ -59,7 +59,7 @@ def table_as_it_is(session: SqlSession, record: Record) -> Table:
 
 
 def execute(session: SqlSession, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
-    """All steps of one table; what is done already (a run before this one crashed) is not done again."""
+    """Execute all steps of one table; steps that a crashed run has done already are skipped."""
     record = find(session, ref, lock=True)
     if record is not None and after is not None and table_as_it_is(session, record) == after:
         if commit.part:
@@ -82,7 +82,7 @@ def execute(session: SqlSession, ref: Ref, steps: Sequence[Step], after: Table |
 
 
 def undrop(session: SqlSession, ref: Ref, table: Table, commit: Commit) -> None:
-    """Bring a dropped table back under its name with its rows; nothing if it is back already."""
+    """Bring back a dropped table under its name with its rows; do nothing if it is back already."""
     if (there := find(session, ref, lock=True)) is not None:
         if there.table.id != table.id:
             hint = "rename or drop that one first"
@@ -165,7 +165,8 @@ def _plain(table: Table) -> Table:
 
 
 def _replace(session: SqlSession, record: Record, table: Table, steps: Sequence[Step], commit: Commit) -> None:
-    """The new generation waits beside the old one, which readers keep until the first load swaps it in."""
+    """Record the new generation, which waits beside the old one; readers keep the old one until the first load swaps
+    it in."""
     record.check(commit.fence)
     session.dialect.check_names(table, 0)
     put(session, replace(record, pending=_plain(table)).after_changes(commit, [s.id for s in steps]))
@@ -193,7 +194,7 @@ def _alter(
 
 
 def _rename(session: SqlSession, record: Record, new: Ref) -> Record:
-    """Another name or another schema; Conflict if that name is taken by anything but the table itself."""
+    """Rename the table, also to another schema; raises Conflict if anything but the table itself has that name."""
     if session.is_taken(new) and not session.is_one_name(new, record.ref):
         raise Conflict(f"table {named(record.ref)} cannot be renamed: {named(new)} exists", hint="plan again")
     return session.move(record, new)
@@ -232,7 +233,7 @@ def _columns(session: SqlSession, record: Record, steps: Sequence[Step], target:
 
 
 def _hide_column(session: SqlSession, table: str, column: Column, place: str) -> None:
-    """Let a dropped column wait under another name."""
+    """Rename a dropped column, which stays in the table until its undo period ends."""
     session.run(f"ALTER TABLE {table} RENAME COLUMN {q(column.name)} TO {q(place)}")
     if not column.nullable:
         session.run(f"ALTER TABLE {table} ALTER COLUMN {q(place)} DROP NOT NULL")
@@ -262,7 +263,7 @@ def _evolved(record: Record, evolution: Evolution, target: Table, lost: Sequence
 
 
 def _fit(session: SqlSession, record: Record, origin: ColumnOrigin, hidden: dict[str, str]) -> None:
-    """The column, under its new name already, gets its type, its NULLs and its comment."""
+    """Set the type, nullability and comment of the column, already under its new name."""
     column, before, table = origin.column, origin.before, session.name(*record.ref)
     if origin.rewrite is not None and before is not None:
         _rewrite(session, record, hidden[before.name], before.type, column)

@@ -268,7 +268,7 @@ def _action(words: SqlWords, table: Name) -> Iterator[Edit]:
 
 
 def _of_table(words: SqlWords, table: Name) -> Iterator[Edit]:
-    """Options; in MySQL several may stand beside each other."""
+    """Yield the edits of table options; in MySQL several may follow each other."""
     if words.take("SET", "SCHEMA"):
         yield RenameTable(table, schema=words.name())
     elif words.take("COMMENT"):

@@ -59,14 +59,14 @@ class SqlWords:
         return len(there) == len(keywords) and all(w.upper == k for w, k in zip(there, keywords, strict=True))
 
     def take(self, *keywords: str) -> bool:
-        """Go past these keywords, if they come next."""
+        """Skip these keywords, if they come next; return whether they did."""
         if not self.ahead(*keywords):
             return False
         self._at += len(keywords)
         return True
 
     def any(self, keywords: Collection[str]) -> str:
-        """Go past one of these keywords and answer it; "" if none is next."""
+        """Skip one of these keywords and return it; "" if none is next."""
         word = self.next
         if word is None or word.upper not in keywords or not word.upper:
             return ""
@@ -103,7 +103,7 @@ class SqlWords:
         return tuple(found)
 
     def table(self) -> tuple[str, ...]:
-        """(name,) or (schema, name): a database before them is left out."""
+        """Return (name,) or (schema, name): a database before them is left out."""
         return self.path()[-2:]
 
     def string(self) -> str | None:
@@ -121,7 +121,7 @@ class SqlWords:
         return self._at
 
     def since(self, mark: int) -> str:
-        """Return what has been read from a place on, as it is written."""
+        """Return the text read since a mark, as it is written."""
         there = self._words[mark : self._at]
         return self._script[there[0].start : there[-1].end] if there else ""
 
@@ -136,7 +136,7 @@ class SqlWords:
         return self.since(first)
 
     def brackets(self) -> None:
-        """Go past a pair of brackets with what is in them."""
+        """Skip a pair of brackets with their content."""
         depth = 0
         while (word := self.advance()) is not None:
             if word.kind == "sign":
@@ -178,12 +178,14 @@ _EXECUTED = re.compile(r"/\*M?!")
 
 @dataclass(frozen=True)
 class ScriptStatement:
-    """`head` are its first words, for messages; `text` is all of it in one line."""
+    """A statement of a script."""
 
     line: int
     words: tuple[Word, ...]
     head: str
+    """Its first words, for messages."""
     text: str
+    """All of it in one line."""
 
 
 @dataclass(frozen=True)
@@ -196,9 +198,10 @@ class ScriptProblem:
 
 @dataclass(frozen=True)
 class Script:
-    """`text` is the script as it was read, for the places of the words."""
+    """A migration script, parsed into statements."""
 
     text: str
+    """The script as it was read, for the places of the words."""
     statements: tuple[ScriptStatement, ...]
     problems: tuple[ScriptProblem, ...]
 
@@ -253,7 +256,7 @@ def _without_down(text: str) -> str:
 
 
 def _without_meta(text: str, problems: list[ScriptProblem]) -> str:
-    """psql's own commands: those that run other files, or what a query answers, are said."""
+    """Blank out psql's own commands; those that run other files or query results are reported as problems."""
 
     def gone(found: re.Match[str]) -> str:
         if found[1].lower() not in _QUIET_META:
@@ -284,8 +287,8 @@ def _bodies(text: str, start: int, end: int, delimiter: str) -> Iterator[ScriptP
 
 
 def _words(tokens: Sequence[Token], text: str, dialect: str, offset: int = 0) -> Iterator[Word]:
-    """Keywords of several words are taken apart. What sqlglot takes for one text behind a command is read once more; it
-    tells only where that ends."""
+    """Yield the words; keywords of several words are taken apart. The text behind a command that sqlglot does not
+    parse is read once more to find its words."""
     commands = sqlglot.Dialect.get_or_raise(dialect).tokenizer_class.COMMANDS
     last: Token | None = None
     for token in tokens:
@@ -309,7 +312,7 @@ def _words(tokens: Sequence[Token], text: str, dialect: str, offset: int = 0) ->
 
 
 def _statements(text: str, words: Sequence[Word]) -> Iterator[ScriptStatement]:
-    """Semicolons within the body of a routine end nothing."""
+    """Yield the statements; a semicolon within the body of a routine ends none."""
     found: list[Word] = []
     depth = 0
     for at, word in enumerate(words):

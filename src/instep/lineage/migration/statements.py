@@ -44,7 +44,7 @@ _SAFE_CALLS = {
 
 
 def edits(statement: ScriptStatement, script: str, dialect: str) -> tuple[Edit, ...]:
-    """Return what the statement does to schemas, in order; nothing for one that is about rows or rights."""
+    """Return the statement's edits of schemas, in order; none for one about rows or rights."""
     words = SqlWords(statement.words, script, dialect)
     first = words.advance()
     known = _STARTS.get(first.upper)
@@ -132,7 +132,7 @@ def _alter(words: SqlWords) -> Iterator[Edit]:
 
 
 def _rename(words: SqlWords) -> Iterator[Edit]:
-    """MySQL's RENAME TABLE a TO b, c TO d."""
+    """Yield the edits of MySQL's RENAME TABLE a TO b, c TO d."""
     if not words.any(("TABLE", "TABLES")):
         return
     while True:
@@ -288,11 +288,12 @@ class Unread:
 
 @dataclass(frozen=True)
 class Migration:
-    """`statements` counts all of them, those about rows included."""
+    """The edits of a migration."""
 
     steps: tuple[MigrationStep, ...]
     unread: tuple[Unread, ...]
     statements: int
+    """Counts all of them, those about rows included."""
 
 
 def read_migration(scripts: Iterable[tuple[str, str]], dialect: str) -> Migration:

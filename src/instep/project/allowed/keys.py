@@ -225,7 +225,7 @@ _LOOKS = re.compile(r"(?i)://|[\w-]\.[a-z]{2,}|\d+\.\d+\.\d+\.\d+|localhost|::")
 
 
 def reach_of(section: type[Section], key: str) -> KeyReach | None:
-    """Return what a key of a section leads to; None for one without an entry."""
+    """Return what a key of a section can reach; None for one without an entry."""
     found = (KEYS[cls][key] for cls in section.__mro__ if cls in KEYS and key in KEYS[cls])
     return next(found, None)
 

@@ -307,7 +307,7 @@ _COMMON_WORDS = _words(
 
 
 def store_refusals(given: Mapping[str, Any], more: frozenset[str] = frozenset()) -> Mapping[str, str]:
-    """Say by name why properties of an object store, or of a catalog that takes `more`, are refused."""
+    """Return by name why properties of an object store, or of a catalog that takes `more`, are refused."""
     known = OBJECT_STORE | more
     refused = {n: _unknown(known) for n in given if n not in known and not (more == REST and _HEADER.fullmatch(n))}
     for host, logins in _LOGINS.items():
@@ -324,7 +324,7 @@ def _is_set(value: Any) -> bool:
 
 
 def catalog_refusals(catalog: str, given: Mapping[str, Any]) -> Mapping[str, str]:
-    """Say by name why properties of an Iceberg destination are refused; `catalog` is its type."""
+    """Return by name why properties of an Iceberg destination are refused; `catalog` is its type."""
     refused = dict(store_refusals(given, CATALOGS[catalog]))
     if catalog == "rest" and "uri" in given and not is_web(str(given["uri"])):
         refused["uri"] = _NO_HOST
@@ -337,7 +337,7 @@ def is_web(text: str) -> bool:
 
 
 def table_refusals(given: Mapping[str, Any]) -> Mapping[str, str]:
-    """Say by name why properties of a table are refused."""
+    """Return by name why properties of a table are refused."""
     return {name: _unknown(TABLE) + ", and labels of your own" for name in given if not _is_plain(name)}
 
 

@@ -16,7 +16,7 @@ _MARK = "made by `instep connector demo`"
 
 
 def make(folder: Path) -> None:
-    """A project with a connector in it; an earlier demo there is replaced, another project is not."""
+    """Create a project with a connector in it; an earlier demo there is replaced, any other project is not."""
     file = folder / FILE_NAME
     if file.exists():
         if _MARK not in file.read_text(encoding="utf-8"):
@@ -28,7 +28,7 @@ def make(folder: Path) -> None:
 
 
 def days() -> list[dict[str, Any]]:
-    """Return what the API answers: `tables`, as schema() declares them, and `records` by table."""
+    """Return the answers of the API: `tables`, as schema() declares them, and `records` by table."""
     found: list[dict[str, Any]] = json.loads(_text("days.json"))
     return [{"day": number, **day} for number, day in enumerate(found, 1)]
 

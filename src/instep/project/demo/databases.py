@@ -49,12 +49,12 @@ def create_shop(where: dict[str, str]) -> None:
 
 
 def change_shop(where: dict[str, str]) -> None:
-    """Alters the shop under the running pipeline: schema and rows."""
+    """Alter the shop under the running pipeline: schema and rows."""
     _execute(where, text("changes.sql"))
 
 
 def changes_sql() -> str:
-    """Return what `change_shop` runs."""
+    """Return the SQL that `change_shop` runs."""
     return text("changes.sql")
 
 
@@ -121,7 +121,7 @@ def change_till(folder: Path) -> None:
 
 
 def till_changes_sql() -> str:
-    """Return what `change_till` runs."""
+    """Return the SQL that `change_till` runs."""
     return text("till_changes.sql")
 
 

@@ -60,7 +60,7 @@ class ImportedKeys:
 
 
 def imported(config: SchemaConfigDocument, primary: Mapping[str, tuple[str, ...]]) -> ImportedKeys:
-    """`primary` are the primary keys that are known, by `schema.table`."""
+    """Return the keys of a schema config; `primary` has the known primary keys, by `schema.table`."""
     out = ImportedKeys()
     tables = list(_tables(config))
     out.keys["schema_change_handling"] = config.schema_change_handling

@@ -19,7 +19,7 @@ _HEAD = "# What connection {name} has accepted. Written by `instep schema lock`:
 
 
 def lock_file(root: Path, connection: str) -> Path:
-    """InvalidObject for what is no name: a server's word must not lead out of the folder."""
+    """Raise InvalidObject for what is no name: a server's word must not lead out of the folder."""
     check_name("connection", connection)
     return root / FOLDER / f"{connection}.lock.yml"
 
@@ -71,6 +71,6 @@ def _is_lock(data: object) -> bool:
 
 
 def lock_diff(locked: Mapping[str, Any] | None, now: Mapping[str, Any], *, there: str, here: str) -> list[str]:
-    """A unified diff from the file to `now`, without line ends; empty if they say the same."""
+    """Return a unified diff from the file to `now`, without line ends; empty if they are equal."""
     before = lock_text(locked).splitlines() if locked is not None else []
     return list(unified_diff(before, lock_text(now).splitlines(), there, here, n=2, lineterm=""))

@@ -36,8 +36,8 @@ def _kind(value: str) -> str:
 
 
 class SampleCase(ModifierSection):
-    """A sample change with its expected decision; keys that are absent are not compared. `from` and `to` are types; for
-    a rename, `to` is the new name. `tags` replace those of the connection."""
+    """A sample change with its expected decision; keys that are absent are not compared. `from` and `to` are types;
+    for a rename, `to` is the new name."""
 
     change: Annotated[str, AfterValidator(_kind)]
     table: str
@@ -45,6 +45,7 @@ class SampleCase(ModifierSection):
     before: Annotated[str, Field(alias="from")] = ""
     after: Annotated[str, Field(alias="to")] = ""
     tags: Words | None = None
+    """Replace those of the connection."""
     expect: Action
     effect: Effect | None = None
     rule: str = ""
@@ -101,7 +102,7 @@ def sample_cases(documents: Sequence[Mapping[str, Any]]) -> list[SampleCase]:
 
 
 def refuse_wrong(cases: Sequence[Located], problems: Sequence[str]) -> None:
-    """ProjectError, with lines, if one of these cases has a problem; they are parallel."""
+    """Raise ProjectError, with lines, if one of these cases has a problem; the two sequences are parallel."""
     raise_all(cases[0].file, [(one.line, why) for one, why in zip(cases, problems, strict=True) if why], HINT)
 
 

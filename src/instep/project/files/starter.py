@@ -66,7 +66,7 @@ def schema_json() -> str:
 
 
 def write_schema(root: Path) -> Path:
-    """Put the JSON Schema where the first line of the project file points."""
+    """Write the JSON Schema where the first line of the project file points."""
     path = root / SCHEMA_FILE
     make_state_folder(root)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -49,11 +49,12 @@ connections:
 
 @dataclass(frozen=True)
 class WorkbenchTarget:
-    """Target of a trial: a DuckDB file, or a folder that becomes an Iceberg lake. `name` is that of the destination
-    and of the connection in the trial's project: each has a state and accepted schemas of its own."""
+    """Target of a trial: a DuckDB file, or a folder that becomes an Iceberg lake."""
 
     path: Path
     name: str
+    """That of the destination and of the connection in the trial's project: each has a state and accepted schemas of
+    its own."""
 
     @property
     def kind(self) -> str:
@@ -68,15 +69,17 @@ class WorkbenchTarget:
 
 @dataclass(frozen=True)
 class Workbench:
-    """`state` is the file that a debug run begins from and leaves its state in, `policy` what decides about changes,
-    `variables` what the connector may read of the developer's environment."""
+    """The folder in which a connector is developed."""
 
     folder: Path
     configuration: Mapping[str, str] = field(repr=False)
     configuration_file: Path | None
     state: Path
+    """The file that a debug run begins from and leaves its state in."""
     policy: PolicySection = field(default_factory=PolicySection)
+    """What decides about changes."""
     variables: tuple[str, ...] = ()
+    """What the connector may read of the developer's environment."""
 
     @property
     def environment(self) -> dict[str, str]:
@@ -120,7 +123,7 @@ class Workbench:
         return load(self.files)
 
     def read_state(self) -> dict[str, Any]:
-        """{} if there is no file."""
+        """Return the state, {} if there is no file."""
         return _json_object(self.state) if self.state.exists() else {}
 
     def write_state(self, state: Mapping[str, Any]) -> None:

@@ -49,11 +49,12 @@ PACKAGE = re.compile(r"(?:airbyte-)?(source-[a-z0-9-]{1,80})==([A-Za-z0-9.!+_-]{
 
 @dataclass(frozen=True)
 class ImportOptions:
-    """`versions`: connectors to the version of their package. `warehouse`: an Iceberg warehouse for the connections
-    whose destination has no counterpart; "": they are left out."""
+    """Options of an import from Airbyte."""
 
     versions: Mapping[str, str] = field(default_factory=dict)
+    """Connectors to the version of their package."""
     warehouse: str = ""
+    """An Iceberg warehouse for the connections whose destination has no counterpart; "": they are left out."""
 
 
 def import_airbyte(documents: Sequence[ExportDocument], options: ImportOptions) -> ImportedProject:
@@ -167,7 +168,7 @@ _FORM = re.compile(
 
 
 def _form(value: Mapping[str, Any], key: str) -> str:
-    """Return which form a union has, by its constant or by the name that Terraform has for it."""
+    """Return the form of a union, by its constant or by Terraform's name for it."""
     constant = re.sub(r"[^a-z]+", "_", text_at(value, key).lower())
     match = _FORM.search(text_at(value, "form"))
     return constant or (match[1] if match else "")
@@ -445,7 +446,7 @@ class _Connection:
         return {"namespace": namespace} if namespace else {}
 
     def _selection(self) -> dict[str, Any]:
-        """Return what is read, and what of it is hashed. With the source's streams in the export, those that are not
+        """Return the selection, hashed columns included. With the source's streams in the export, those that are not
         selected are switched off; otherwise only the selected ones are read."""
         everything = self._given.changes == "propagate_fully"
         paths = list(self._tables)
@@ -482,8 +483,8 @@ class _Connection:
         return found
 
     def _take_state(self) -> None:
-        """Keep state and catalog of a connector that goes on reading. instep reads databases itself, so that a position
-        of Airbyte's means nothing to it."""
+        """Adopt state and catalog of a connector that goes on reading. instep reads databases itself, so that a
+        position of Airbyte's means nothing to it."""
         state, catalog = self._export.states.get(self._given.id), self._export.catalogs.get(self._given.id)
         if self._type == "airbyte":
             if state:

@@ -1,5 +1,5 @@
-"""What an Airbyte configuration says, in whichever form it was exported: the answers of the public API and of the
-configuration API, or a Terraform state of its provider."""
+"""Exports of an Airbyte configuration, in all their forms: the answers of the public API and of the configuration API,
+or a Terraform state of its provider."""
 
 from __future__ import annotations
 
@@ -55,16 +55,17 @@ _EVERY = re.compile(r"every\s+(\d{1,5})\s*(minute|hour|day|week|month)s?", re.IG
 
 @dataclass(frozen=True)
 class AirbyteActor:
-    """A source or a destination. `connector`: such as `source-postgres`; "" if the export does not name it. `where`:
-    the place in the export."""
+    """A source or a destination."""
 
     id: str
     name: str
     connector: str
+    """Such as `source-postgres`; "" if the export does not name it."""
     version: str
     configuration: Mapping[str, Any] = field(repr=False)
     sensitive: frozenset[FieldPath]
     where: str
+    """The place in the export."""
 
 
 @dataclass(frozen=True)
@@ -101,9 +102,10 @@ class DiscoveredStream:
 
 @dataclass(frozen=True)
 class AirbyteSchedule:
-    """`cron` as Airbyte has it, or an interval in `minutes`; neither: by hand."""
+    """Schedule of a connection."""
 
     cron: str = ""
+    """As Airbyte has it, or an interval in `minutes`; neither: by hand."""
     timezone: str = ""
     minutes: int = 0
 
@@ -491,7 +493,7 @@ def camel(value: Any) -> Any:
 
 
 def _chosen(forms: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the one form of several that is there, or the mapping itself."""
+    """Return the one form of several that is present, or the mapping itself."""
     present = [one for one in forms.values() if one is not None]
     return present[0] if len(present) == 1 and isinstance(present[0], Mapping) else forms
 

@@ -1,4 +1,4 @@
-"""What the products have in common: servers of databases as sources, schedules, tables and columns."""
+"""The common parts of all imports: servers of databases as sources, schedules, tables and columns."""
 
 from __future__ import annotations
 

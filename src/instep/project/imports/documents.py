@@ -18,21 +18,23 @@ MAX_ATTRIBUTE = 1 << 20
 
 @dataclass(frozen=True)
 class ExportDocument:
-    """One file. `name` is its name without folder and ending."""
+    """One file."""
 
     file: str
     name: str
+    """Its name without folder and ending."""
     data: Any
 
 
 @dataclass(frozen=True)
 class TerraformResource:
-    """One instance of a resource. `sensitive`: places of attributes that Terraform calls sensitive."""
+    """One instance of a resource."""
 
     address: str
     type: str
     attributes: Mapping[str, Any]
     sensitive: frozenset[tuple[str, ...]] = frozenset()
+    """Places of attributes that Terraform calls sensitive."""
 
 
 def documents_of(files: Mapping[str, Any]) -> list[ExportDocument]:

@@ -1,4 +1,4 @@
-"""What an import has made: sections of a project file, what to set, and what was left out; checked and written."""
+"""The result of an import: sections of a project file, what to set, and what was left out; checked and written."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class ImportedProject:
             self.left_out.append(entry)
 
     def note(self, text: str) -> None:
-        """Tell what is not quite as it was, once."""
+        """Note a difference from the original, once."""
         if (line := quoted(text, 600)) not in self.notes:
             self.notes.append(line)
 
@@ -168,10 +168,8 @@ def project_name(text: str, taken: Iterable[str], fallback: str) -> str:
 
 
 def checked(found: ImportedProject) -> ImportedProject:
-    """Leave out each section that the project file does not take, with the reason, so that what is written loads.
-
-    ProjectError if nothing is left.
-    """
+    """Remove each section that the project file does not accept, with the reason, so that what is written loads.
+    Raises ProjectError if nothing is left."""
     while True:
         problems = list(problems_in(_dump(found)))
         wrong = {path[:2]: text for path, text in problems if len(path) >= 2}
@@ -265,7 +263,7 @@ def _is_there(path: Path, text: str) -> bool:
 
 
 def _write_new(path: Path, text: str) -> None:
-    """States may hold values of rows: nobody else reads them."""
+    """Write a new file that only its owner can read: states may hold values of rows."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -27,7 +27,7 @@ Size = Annotated[str, AfterValidator(_bytes), Field(pattern=r"^(0|\d+ ?[KMGkmg][
 
 
 def size(text: str) -> int:
-    """Bytes."""
+    """Return the size in bytes."""
     return 0 if text == "0" else int(text[:-2]) * _UNITS[text[-2:].upper()]
 
 

@@ -58,7 +58,7 @@ def _problem(error: SchemaError, **context: str) -> PydanticCustomError:
 
 
 def _with_short_names(schema: dict[str, Any]) -> None:
-    """Editors know both names."""
+    """Add the short names to the schema: editors know both."""
     properties = schema["properties"]
     properties |= {short: properties[name] for name, short in SHORT.items() if name in properties}
 
@@ -90,7 +90,8 @@ class ColumnOptions(Section):
 
 
 def _checked(value: dict[str, ColumnOptions]) -> dict[str, ColumnOptions]:
-    """A table needs its schema; an expression for columns has to stay quick beside the table's pattern."""
+    """Refuse a table pattern without a schema, and an expression for columns that would be slow beside the table's
+    pattern."""
     for table, options in value.items():
         try:
             if "." not in table and not any(c in table for c in "*?["):
@@ -148,16 +149,16 @@ class Detector:
         return found
 
     def rules(self) -> tuple[Rule, ...]:
-        """Tables' options in the order of the file, then what holds for all."""
+        """Return tables' options in the order of the file, then the options for all."""
         return (*self._of_tables(), *self._of_columns(), *self._of_app())
 
     def excluded_tables(self) -> Iterator[str]:
-        """Patterns of tables that are not read."""
+        """Yield patterns of tables that are not read."""
         yield from map(table_pattern, self.app("excluded_external_table_names"))
         yield from map(table_regex, self.app("excluded_external_table_names_regexes"))
 
     def excluded_columns(self) -> Iterator[str]:
-        """Patterns of columns that are not read."""
+        """Yield patterns of columns that are not read."""
         for _, table, options in self._tables():
             yield from (column_pattern(table, name) for name in options.excluded_external_column_names)
             yield from (column_regex(table, text) for text in options.excluded_external_column_names_regexes)

@@ -47,7 +47,7 @@ class JdbcJar(Section):
 
 
 def _jar(value: Any) -> Any:
-    """One text is the path of a file."""
+    """Accept one text as the path of a file."""
     if isinstance(value, str):
         return ({"path": value},)
     return [{"path": v} if isinstance(v, str) else v for v in value] if isinstance(value, list) else value

@@ -46,7 +46,7 @@ _PART = re.compile(r"[^\s?&;#%@\\(){}=]*")
 
 
 def subprotocol_of(url: str) -> str:
-    """`postgresql` of `jdbc:postgresql://...`; ProjectError for what is no JDBC URL."""
+    """Return `postgresql` of `jdbc:postgresql://...`; raises ProjectError for what is no JDBC URL."""
     return _split(url)[0]
 
 
@@ -124,7 +124,7 @@ def check_options(subprotocol: str, names: Iterable[str], where: str = "options"
 
 
 def _refused(dialect: JdbcDialect, name: str, subprotocol: str, where: str) -> tuple[str, str] | None:
-    """(why, the next step), None for an option that is fine."""
+    """Return (why, the next step) of a refused option, None for a permitted one."""
     plain = name.strip().lower()
     if plain in _LOGIN:
         return "which is a login", "`user` and `password` say it, as references"

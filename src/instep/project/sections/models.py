@@ -54,7 +54,7 @@ from instep.schema.selection.selection import Pattern, Selection, patterns
 
 
 def _plain_conf(value: Any) -> Any:
-    """Spark shows its configuration on its pages and in its logs."""
+    """Refuse secrets: Spark shows its configuration on its pages and in its logs."""
     for name, text in value.items() if isinstance(value, dict) else ():
         if isinstance(text, Reference) or SECRET_NAME.search(name) or URL_PASSWORD.search(str(text)):
             raise PydanticCustomError("conf_secret", "{name}", {"name": name})
@@ -97,7 +97,7 @@ class IcebergDestinationSection(DestinationSection):
     upsert_rows: Annotated[int, Field(ge=0)] = 20_000_000
 
     def local_paths(self) -> tuple[str, ...]:
-        """The warehouse of another catalog may be a name."""
+        """Return the settings that are local paths; the warehouse of a catalog other than SQLite may be a name."""
         return ("warehouse",) if self.catalog == "sqlite" else ()
 
     @property
@@ -223,7 +223,7 @@ class LogSection(Section):
 
 
 def _mode(value: Any) -> Any:
-    """`protect: on` is short for `protect: {mode: on}`."""
+    """Accept `protect: on` as short for `protect: {mode: on}`."""
     if isinstance(value, bool):
         return {"mode": "on" if value else "off"}
     return {"mode": value} if isinstance(value, str) else value
@@ -272,7 +272,7 @@ class ConnectionSection(Section):
 
     @model_validator(mode="after")
     def _named_once(self) -> ConnectionSection:
-        """Several tables cannot have one name."""
+        """Refuse one destination name for several tables."""
         for text, table in self.tables.items():
             if table.name and not Pattern(text).is_exact:
                 why = f"tables: {text}: `name` is for one table: write its schema and name"

@@ -72,7 +72,7 @@ def _glob(text: str, many: str) -> str:
 
 
 def _bare(text: str) -> tuple[str, str]:
-    """(flags, the expression without the anchors at its ends): the whole name is compared anyway."""
+    """Return (flags, the expression without anchors): the whole name is compared anyway."""
     flags = "(?i)" if text.startswith("(?i)") else ""
     bare = text.removeprefix(flags).removeprefix("^")
     if bare.endswith("$") and not bare.endswith(r"\$"):

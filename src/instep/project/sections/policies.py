@@ -39,7 +39,7 @@ def _as_problem(error: SchemaError) -> PydanticCustomError:
 
 
 def _backfill(value: Any) -> Any:
-    """`new_columns` is said for `column` where the change is an added column."""
+    """Accept `new_columns` for `column` where the change is an added column."""
     return "column" if value == "new_columns" else value
 
 

@@ -41,7 +41,7 @@ class Tls(Section):
         return self.mode or ("verify-full" if self.ca else "prefer")
 
     def __getstate__(self) -> dict[Any, Any]:
-        """Certificates go along: a task may run where their files are not."""
+        """Pickle the certificates as text: a task may run where their files are not."""
         state = super().__getstate__()
         return {**state, "__dict__": {**state["__dict__"], "ca": _text_of(self.ca), "cert": _text_of(self.cert)}}
 

@@ -43,7 +43,7 @@ class FilesSourceSection(SelectiveSourceSection, FileOptions):
     settle: Seconds = 5
 
     def local_paths(self) -> tuple[str, ...]:
-        """A URI is none."""
+        """Return the settings that are local paths; a URI is none."""
         return () if "://" in str(self.path) else ("path",)
 
 

@@ -17,7 +17,7 @@ from instep.schema.selection.selection import Pattern
 
 
 def _open_to_all(value: dict[str, str | bool | int | float]) -> dict[str, str | bool | int | float]:
-    """Whoever may read a table reads its properties."""
+    """Refuse secrets: whoever may read a table reads its properties."""
     for name, text in value.items():
         if SECRET_NAME.search(name) or URL_PASSWORD.search(str(text)):
             why = f"{name} looks like a secret, and every reader of a table sees its properties"
@@ -82,7 +82,7 @@ class TableSettings(OverrideSection):
     enabled: bool = True
 
     def handling_of_invalid_values(self, decided: InvalidValue = "quarantine") -> InvalidValue:
-        """Return what is said, unless that is the default: then what was decided."""
+        """Return the table's own setting, unless that is the default: then what was decided."""
         chosen = self.on_invalid_value or "quarantine"
         return chosen if chosen != "quarantine" else decided
 

@@ -57,7 +57,7 @@ class Section(BaseModel):
         return {key: value for key, value in data.items() if value is not None or key not in cls.model_fields}
 
     def document(self) -> dict[str, Any]:
-        """Return what is said in it, as a project file has it."""
+        """Return the settings that were given, as a project file has them."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
     def __repr__(self) -> str:
@@ -125,19 +125,19 @@ def seconds_of(value: Any) -> Any:
 
 
 def _within_a_life(value: float) -> float:
-    """Clocks count no further than some thousand years."""
+    """Refuse durations beyond what clocks can count, some thousand years."""
     if value > _LONGEST_DAYS * 86400.0:
         raise PydanticCustomError("duration", f"must be at most {_LONGEST_DAYS}d")
     return value
 
 
 def listed(value: Any) -> Any:
-    """One text stands for a list of it."""
+    """Accept one text as a list of it."""
     return [value] if isinstance(value, str) else value
 
 
 def read_with(read: Callable[[str], T], text: str) -> T:
-    """Return what `read` makes of a text; refuse the text with the reason of a SchemaError."""
+    """Parse a text by `read`; a SchemaError becomes a refusal with its reason."""
     try:
         return read(text)
     except SchemaError as error:
@@ -156,12 +156,12 @@ def expression(value: str) -> str:
 
 
 def as_text(properties: Mapping[str, Any]) -> dict[str, str]:
-    """Properties as the texts that catalogs and Spark expect; truth values in lower case."""
+    """Return properties as the texts that catalogs and Spark expect; booleans in lower case."""
     return {name: str(v).lower() if isinstance(v, bool) else str(v) for name, v in properties.items()}
 
 
 def check_property(name: str, value: Any) -> None:
-    """Properties whose name or form tells of a secret must be references."""
+    """Raise an error for a property whose name or form marks it as a secret, unless it is a reference."""
     if isinstance(value, bool) or value in ("", None) or (isinstance(value, Reference) and value.pure):
         return
     if SECRET_NAME.search(name) or URL_PASSWORD.search(str(value)):

@@ -50,7 +50,7 @@ _SPELLED: Mapping[str, str] = {
 
 
 def problems_of(error: ValidationError, tree: Tree, seen: Mapping[Any, Any]) -> list[Problem]:
-    """(line, text) of every error; `seen` is the validation context, which knows the model of each mapping."""
+    """Return (line, text) of every error; `seen` is the validation context, which knows the model of each mapping."""
     found = [(tree.line(path), f"{dotted(path)}: {message}") for path, message in placed_problems(error, tree, seen)]
     return list(dict.fromkeys(found))
 
@@ -58,7 +58,7 @@ def problems_of(error: ValidationError, tree: Tree, seen: Mapping[Any, Any]) -> 
 def placed_problems(
     error: ValidationError, tree: Tree, seen: Mapping[Any, Any], most: int | None = None
 ) -> list[tuple[Path, str]]:
-    """(place, text) of every error, as `problems_of`, or of the first ones."""
+    """Return (place, text) of every error, as `problems_of`, or of the first `most`."""
     found, details = [], error.errors(include_url=False)
     around = {place[:n] for place in (detail["loc"] for detail in details) for n in range(len(place))}
     for detail in details[:most]:
@@ -96,7 +96,7 @@ def dotted(path: Path) -> str:
     return ".".join(map(str, path)) or "the file"
 
 
-def near(word: str, known: Collection[str]) -> str:
+def suggestion_or_list(word: str, known: Collection[str]) -> str:
     """Return `, did you mean 'x'?`, or the list of what is known."""
     listed = f" (known: {', '.join(sorted(known))})" if known else ""
     return did_you_mean(word, known, listed, form=", did you mean {!r}?", like=0.5)
@@ -106,7 +106,7 @@ def _text(detail: ErrorDetails, path: Path, tree: Tree, seen: Mapping[Any, Any])
     context = detail.get("ctx", {})
     match detail["type"]:
         case "extra_forbidden":
-            return f"unknown key{near(str(path[-1]), _keys_at(path[:-1], tree, seen))}"
+            return f"unknown key{suggestion_or_list(str(path[-1]), _keys_at(path[:-1], tree, seen))}"
         case "plain_secret" | "property_secret":
             return f"a secret must not be in the file: write {suggestion(path)} and set it in .env"
         case "url_secret":
@@ -150,6 +150,6 @@ def _keys_at(path: Path, tree: Tree, seen: Mapping[Any, Any]) -> list[str]:
 
 
 def suggestion(path: Path) -> str:
-    """A variable that a secret at this place of the project may come from, as a reference."""
+    """Return a reference to a variable that a secret at this place of the project may come from."""
     words = [str(part).upper() for part in path[1:] if part != "properties"] or [str(path[0]).upper()]
     return "${env:" + "_".join("".join(c if c.isalnum() else "_" for c in word) for word in words) + "}"

@@ -75,17 +75,18 @@ class Reference:
 
 @dataclass(frozen=True)
 class Environment:
-    """Sources of references: the process environment, then the `.env` file beside the project file. `opens`
-    is a server's way to its secrets. `digest` is that of the text of the `.env` file."""
+    """Sources of references: the process environment, then the `.env` file beside the project file."""
 
     root: Path
     variables: Mapping[str, str] = field(repr=False)
     opens: Opens | None = field(default=None, repr=False)
+    """A server's way to its secrets."""
     digest: str = ""
+    """That of the text of the `.env` file."""
 
     @classmethod
     def of(cls, root: Path, variables: Mapping[str, str] | None = None) -> Environment:
-        """`variables` (default: the process environment) win over the file."""
+        """Return the environment; `variables` (default: the process environment) win over the file."""
         own = os.environ if variables is None else variables
         digest = digest_of(root / ENV_FILE)  # first, so that what is written after it is seen as another text
         return cls(root, {**read_env_file(root / ENV_FILE), **own}, digest=digest)
@@ -164,7 +165,7 @@ def read_env_file(path: Path) -> dict[str, str]:
 
 
 def _env_value(text: str) -> str:
-    """Quotes are taken off; without them a comment may follow after a space."""
+    """Return the value without its quotes; an unquoted one may be followed by a space and a comment."""
     if len(text) >= 2 and text[0] == text[-1] and text[0] in "'\"":
         return text[1:-1]
     return re.split(r"\s#", text, maxsplit=1)[0].rstrip()
@@ -193,7 +194,7 @@ class FileWatch:
 
 
 def digest_of(file: Path) -> str:
-    """SHA-256 of a file, "" for one that cannot be read."""
+    """Return the SHA-256 of a file, "" for one that cannot be read."""
     try:
         return hashlib.sha256(file.read_bytes()).hexdigest()
     except OSError:

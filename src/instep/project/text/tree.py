@@ -28,11 +28,14 @@ _FLOAT = re.compile(r"[-+]?(\d+\.\d*|\.\d+)([eE][-+]?\d+)?|[-+]?[1-9]\d*[eE][-+]
 
 @dataclass
 class Tree:
-    """`data` is dicts, lists and scalars; `lines` the 1-based line of each path; `problems` are (line, text)."""
+    """A YAML document with the lines of its parts."""
 
     data: Any = None
+    """Dicts, lists and scalars."""
     lines: dict[Path, int] = field(default_factory=dict)
+    """The 1-based line of each path."""
     problems: list[tuple[int, str]] = field(default_factory=list)
+    """(line, text)."""
 
     def line(self, path: Path) -> int:
         """Return the line of the path or of the nearest thing around it."""
@@ -137,7 +140,7 @@ def _scalar(node: yaml.Node) -> Any:
 
 
 def _plain(text: str) -> Any:
-    """Return what a scalar without quotes is."""
+    """Return the value of a scalar without quotes."""
     if text in _NULL:
         return None
     if text.lower() in _BOOL and text in ("true", "True", "TRUE", "false", "False", "FALSE"):
@@ -189,7 +192,8 @@ _Dumper.add_representer(str, _quoted)
 
 
 def dump(document: Mapping[str, Any]) -> str:
-    """YAML that `parse` reads as the same, in the document's order; what holds no lists and mappings is one line."""
+    """Return YAML that `parse` reads as the same, in the document's order; what holds no lists and mappings is one
+    line."""
     return yaml.dump(
         dict(document), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100_000, default_flow_style=None
     )

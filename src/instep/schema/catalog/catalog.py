@@ -155,12 +155,12 @@ class Catalog:
 
 
 def table_fingerprint(table: Table) -> str:
-    """SHA-256 (first 32 hex digits) of the table's content."""
+    """Return the SHA-256 (first 32 hex digits) of the table's content."""
     return _digest(table.document)
 
 
 def fingerprint(catalog: Catalog) -> str:
-    """SHA-256 (first 32 hex digits) of the catalog's content; independent of the order of its tables."""
+    """Return the SHA-256 (first 32 hex digits) of the catalog's content; independent of the order of its tables."""
     return _digest([t.document for t in sorted(catalog.tables, key=lambda t: t.ref)])
 
 

@@ -21,11 +21,12 @@ MAX_WIDTH = 2**31 - 1
 
 @dataclass(frozen=True)
 class PartitionTerm:
-    """`width` is the number of a bucket or truncate, 0 for the others."""
+    """A term of a table's partitioning."""
 
     transform: str
     column: str
     width: int = 0
+    """The number of a bucket or truncate, 0 for the others."""
 
     @property
     def text(self) -> str:
@@ -78,7 +79,7 @@ class TableLayout:
 
 
 def sort_term(text: str) -> SortTerm:
-    """`name`, `name asc` or `name desc`; raises SchemaError for anything else."""
+    """Parse `name`, `name asc` or `name desc`; raises SchemaError for anything else."""
     name, _, direction = text.strip().rpartition(" ")
     if direction.lower() not in ("asc", "desc"):
         name, direction = text.strip(), "asc"
@@ -88,7 +89,7 @@ def sort_term(text: str) -> SortTerm:
 
 
 def describe_layout(before: TableLayout, after: TableLayout) -> str:
-    """Return what changes from one to the other, in one line."""
+    """Return the differences between two layouts, in one line."""
     old, new = dict(before.properties), dict(after.properties)
     parts = [f"set {name} = {value}" for name, value in after.properties if old.get(name) != value]
     parts += [f"reset {name}" for name, _ in before.properties if name not in new]

@@ -70,8 +70,8 @@ def promote(a: DataType, b: DataType) -> DataType:
 
 
 def fitting(a: DataType, b: DataType) -> DataType | None:
-    """The type of a column whose values were `a` and are `b`: the wider of two of one family, else None. (String holds
-    everything, and yet a number that returns as text is another column.)"""
+    """Return the type of a column whose values were `a` and are `b`: the wider of two of one family, else None.
+    (String holds everything, and yet a number that returns as text is another column.)"""
     kind = promote(a, b)
     return kind if type(a) is type(b) and kind in (a, b) else None
 
@@ -91,7 +91,7 @@ def _longest(a: int | None, b: int | None) -> int | None:
 
 
 def _digits(number: Int | Decimal) -> tuple[int, int]:
-    """(digits before the point, digits after it) that its largest value needs."""
+    """Return the digits before and after the point that the type's largest value needs."""
     if isinstance(number, Int):
         return INT_DIGITS[number.bits], 0
     return number.precision - number.scale, number.scale
@@ -110,7 +110,7 @@ def _distinct(struct: Struct) -> bool:
 
 
 def _sorted(kind: DataType) -> DataType:
-    """`kind` with the fields of its structs in order of name."""
+    """Return `kind` with the fields of its structs in order of name."""
     match kind:
         case Array():
             return Array(_sorted(kind.element))

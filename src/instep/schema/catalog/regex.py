@@ -53,7 +53,7 @@ def _slow(text: str) -> str:
 
 
 def _walk(text: str) -> Iterator[tuple[str, str, bool]]:
-    """(kind, token, whether the part that the token follows holds a repeat or alternatives)."""
+    """Yield (kind, token, whether the part that the token follows holds a repeat or alternatives)."""
     groups, last = [False], False
     for match in _TOKEN.finditer(text):
         kind = match.lastgroup or "other"

@@ -53,13 +53,10 @@ TableEdit = (
 
 
 def apply(changes: Iterable[Change], catalog: Catalog) -> Catalog:
-    """`catalog` after `changes`, in their order; renames that stand together are simultaneous.
-
-    Whatever a change does not speak of is kept: aliases (except of what is renamed, which gets a new one),
-    generations, retained columns (behind the others); a replaced table is taken as it is.
-    Raises SchemaError, naming the table and column, for a change that does not fit the catalog: what it names is
-    missing or is not as the change found it.
-    """
+    """Return `catalog` after `changes`, applied in order; neighbouring renames are simultaneous. What a change does
+    not mention is kept: aliases (but a renamed object gets a new one), generations, retained columns (behind the
+    others); a replaced table is taken as it is. Raises SchemaError, naming table and column, for a change that does
+    not fit the catalog: what it names is missing or is not as the change found it."""
     tables = dict(catalog.by_ref)
     for batch in _batches(changes):
         _apply(tables, batch)
@@ -67,7 +64,7 @@ def apply(changes: Iterable[Change], catalog: Catalog) -> Catalog:
 
 
 def _batches(changes: Iterable[Change]) -> Iterator[list[Change]]:
-    """One change each, but neighbouring renames of tables, or of one table's columns, together."""
+    """Yield changes one by one, but neighbouring renames of tables, or of one table's columns, together."""
     for rename, group in groupby(changes, _renames):
         batch = list(group)
         yield from [batch] if rename else ([change] for change in batch)
@@ -113,7 +110,7 @@ def _add(tables: dict[Ref, Table], table: Table) -> None:
 
 
 def _rename_tables(tables: dict[Ref, Table], renames: Sequence[TableRenamed]) -> None:
-    """All names are freed before the first is taken: swaps and chains need no temporary name."""
+    """Rename tables; all names are freed before the first is taken, so that swaps and chains need no temporary name."""
     moved = [replace(_found(tables, r.before.ref), schema=r.after.schema, name=r.after.name, alias="") for r in renames]
     for r in renames:
         tables.pop(r.before.ref, None)
@@ -195,12 +192,13 @@ def _column(table: Table, name: str) -> Column:
 
 
 def _arrange(table: Table, live: Iterable[Column]) -> Table:
-    """Retained columns stand behind the live ones."""
+    """Return the table with its retained columns behind the live ones."""
     return replace(table, columns=(*live, *(c for c in table.columns if c.retained)))
 
 
 def _add_column(table: Table, column: Column, position: int) -> Table:
-    """A position behind the end is the end: columns before it may be held back."""
+    """Return the table with the column at a position; one behind the end is the end, as columns before it may be
+    blocked."""
     if old := table.by_name.get(column.name):
         state = "keeps a retained column" if old.retained else "has a column"
         raise SchemaError(f"table {table.path} {state} {column.name} already", hint="undrop or rename it first")

@@ -94,12 +94,12 @@ __all__ = [
 
 
 def family(change: Change) -> str:
-    """schema, table, column, key, cursor, destination, name or access."""
+    """Return schema, table, column, key, cursor, destination, name or access."""
     return change.kind.partition(".")[0]
 
 
 def symbol(change: Change) -> str:
-    """`+`, `-` or `~`, as lists of changes show it."""
+    """Return `+`, `-` or `~`, as lists of changes show it."""
     return {"added": "+", "removed": "-"}.get(change.kind.partition(".")[2], "~")
 
 
@@ -133,11 +133,9 @@ def column_of(change: Change) -> str:
 
 
 def key(change: Change) -> str:
-    """Return what makes the change the same one when it is seen again: SHA-256, 32 hex digits, independent of when.
-
-    Made of the kind, the table's id or name, the column's id or name, and what the kind is about. Consent to a
-    change is given by this key, so that whatever a person would want to be asked about again is part of it.
-    """
+    """Return the identity of a change, equal when it is detected again: SHA-256, 32 hex digits, independent of time.
+    It covers the kind, the table's id or name, the column's id or name, and the content of the change. Consent is
+    bound to this key, so it includes whatever should make a person decide again."""
     text = json.dumps([change.kind, *_content(change)], ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 

@@ -147,7 +147,7 @@ def pair_columns(before: Table, after: Table) -> ColumnPairs:
 
 
 def _by_id(before: Sequence[T], after: Sequence[T]) -> tuple[list[tuple[T, T]], list[T], list[T]]:
-    """(pairs of equal id, the rest before, the rest after); an id that one side has twice pairs nothing."""
+    """Return (pairs of equal id, the rest before, the rest after); an id that one side has twice pairs nothing."""
     old, new = _unique(before), _unique(after)
     both = old.keys() & new.keys()
     pairs = [(old[i], new[i]) for i in old if i in both]
@@ -291,10 +291,8 @@ def _reordering(ref: Ref, before: Table, after: Table, names: Mapping[str, str])
 
 
 def bare(catalog: Catalog) -> Catalog:
-    """`catalog` without bookkeeping: what `diff` compares.
-
-    Aliases, native types, notes, generations and names of extra columns are cleared, what is retained is left out.
-    """
+    """Return `catalog` without bookkeeping, as `diff` compares it: aliases, native types, notes, generations and
+    names of extra columns are cleared, and what is retained is left out."""
     return Catalog.of(_bare(t) for t in catalog.tables if not t.retained)
 
 
@@ -311,13 +309,15 @@ LOADABLE = ("added", "widened")
 
 @dataclass(frozen=True)
 class Difference:
-    """`column` is as the destination was left with it ("" for the table), `text` what is found, `repair` what
-    approving it does."""
+    """A difference between a destination table and its record."""
 
     what: What
     column: str
+    """As the destination was left with it ("" for the table)."""
     text: str
+    """What is found."""
     repair: str
+    """What approving it does."""
 
 
 def differences(left: Table, found: Table | None, prefix: str) -> tuple[Difference, ...]:

@@ -14,8 +14,7 @@ Name = tuple[str, ...]
 
 @dataclass(frozen=True)
 class ColumnDefinition:
-    """`primary`: it is the key by itself. `after`: the column that it stands behind, "" the first place, None the
-    last one (of a redefined column: where it is)."""
+    """A column as a statement defines it."""
 
     name: str
     declared: str
@@ -23,21 +22,25 @@ class ColumnDefinition:
     default: str | None = None
     comment: str | None = None
     primary: bool = False
+    """It is the key by itself."""
     after: str | None = None
+    """The column that it stands behind, "" the first place, None the last one (of a redefined column: where it is)."""
 
 
 @dataclass(frozen=True)
 class CreateTable:
-    """`like`: its columns are those of another table, with key and comments if `like_whole`. `kind` as of `Table`."""
+    """The creation of a table."""
 
     table: Name
     columns: tuple[ColumnDefinition, ...]
     key: tuple[str, ...] = ()
     key_name: str = ""
     like: Name | None = None
+    """Its columns are those of another table, with key and comments if `like_whole`."""
     comment: str | None = None
     or_not: bool = False
     kind: str = "table"
+    """As of `Table`."""
     like_whole: bool = False
 
 

@@ -69,22 +69,24 @@ class TableComment:
 
 @dataclass(frozen=True)
 class ColumnAdded:
-    """`position` is 0-based in the table as it becomes. A new key column is added with `key` 0; see KeyChanged."""
+    """A column was added."""
 
     kind: ClassVar[str] = "column.added"
     table: Ref
     after: Column
     position: int
+    """0-based in the table as it becomes. A new key column is added with `key` 0; see KeyChanged."""
 
 
 @dataclass(frozen=True)
 class ColumnRemoved:
-    """`position` is 0-based in the table as it was. `key` is 0: a KeyRemoved stands before it if it was in the key."""
+    """A column was removed."""
 
     kind: ClassVar[str] = "column.removed"
     table: Ref
     before: Column
     position: int
+    """0-based in the table as it was. `key` is 0: a KeyRemoved stands before it if it was in the key."""
 
 
 @dataclass(frozen=True)
@@ -163,12 +165,12 @@ class ColumnReordered:
 
 @dataclass(frozen=True)
 class KeyChanged:
-    """Another primary key, or the same columns with values of another type (`before` and `after` are equal). `before`
-    is empty for a table that had none or whose KeyRemoved stands before."""
+    """Another primary key, or the same columns with values of another type (`before` and `after` are equal)."""
 
     kind: ClassVar[str] = "key.changed"
     table: Ref
     before: tuple[str, ...]
+    """Empty for a table that had none or whose KeyRemoved stands before."""
     after: tuple[str, ...]
 
 

@@ -27,18 +27,20 @@ Declared = Callable[[str], tuple[DataType, str, str]]
 
 @dataclass(frozen=True)
 class Rules:
-    """Rules of a database for names and types. `folds`: names that differ in case only are one. `transactional`: a
-    rollback takes back what was done to schemas. `nullable_keys`: a primary key alone does not forbid NULL."""
+    """Rules of a database for names and types."""
 
     default_schema: str
     types: Declared
     folds: bool = False
+    """Names that differ in case only are one."""
     transactional: bool = True
+    """A rollback takes back what was done to schemas."""
     nullable_keys: bool = False
+    """A primary key alone does not forbid NULL."""
 
     @classmethod
     def of(cls, dialect: str, default_schema: str, types: Declared) -> Rules:
-        """Return those of a dialect of lineage/migration."""
+        """Return the rules of a dialect of lineage/migration."""
         return cls(default_schema, types, dialect != "postgres", dialect != "mysql", dialect == "sqlite")
 
     def keeps_null(self, column: Column, key: tuple[str, ...]) -> bool:
@@ -76,11 +78,12 @@ class _RehearsedTable:
 
 @dataclass
 class Rehearsal:
-    """The state between statements. `unknown` are tables that statements name and the catalog lacks."""
+    """The state between statements."""
 
     rules: Rules
     touches: list[Touch] = field(default_factory=list)
     unknown: dict[int, str] = field(default_factory=dict)
+    """Tables that statements name and the catalog lacks."""
     _tables: dict[Ref, _RehearsedTable] = field(default_factory=dict)
     _path: tuple[str, ...] = ()
     _saved: tuple[dict[Ref, _RehearsedTable], tuple[str, ...]] | None = None
@@ -106,7 +109,7 @@ class Rehearsal:
         return Catalog.of(e.table for e in self._tables.values())
 
     def run(self, statement: int, edits: Iterable[ddl.Edit]) -> None:
-        """Carry out one statement: all of it or, raising SchemaError, nothing."""
+        """Run one statement: all of it or, raising SchemaError, nothing."""
         before, touched = dict(self._tables), len(self.touches)
         self._now = statement
         self._own = set()
@@ -144,7 +147,8 @@ class Rehearsal:
                     self._edit(entry, edit)
 
     def _transaction(self, word: str) -> None:
-        """A second `begin` begins nothing. A rollback takes back the search path as well."""
+        """Begin, commit or roll back a transaction. A second `begin` is ignored; a rollback restores the search path
+        as well."""
         if word == "begin":
             self._saved = self._saved or (dict(self._tables), self._path)
             return
@@ -230,7 +234,7 @@ class Rehearsal:
         self._put(entry, replace(entry.table, columns=columns), touch)
 
     def _new_id(self, prefix: str) -> str:
-        """Return one that nothing ever had, what is kept after its removal included."""
+        """Return an id that nothing ever had, retained objects included."""
         self._count += 1
         return f"{prefix}new:{self._count}"
 
@@ -334,7 +338,8 @@ class Rehearsal:
         return column.name not in key or self.rules.keeps_null(column, key)
 
     def _drop_constraint(self, entry: _RehearsedTable, name: str) -> None:
-        """Catalogs do not record the name of a key: it is `<table>_pkey` unless it was given another."""
+        """Drop a constraint. Catalogs do not record the name of a key: it is `<table>_pkey` unless the script names
+        it."""
         usual = {f"{ref[1]}_pkey" for ref in entry.refs} | {"PRIMARY"} | ({entry.key_name} - {""})
         if name in usual and entry.table.key:
             self._key(entry, ())

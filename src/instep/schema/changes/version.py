@@ -50,9 +50,10 @@ class RetainedDrop:
 
 @dataclass(frozen=True)
 class VersionDiff:
-    """`changes` as `diff` finds them, and what was kept before and is not any more."""
+    """The difference between two versions of a schema."""
 
     changes: tuple[Change, ...]
+    """As `diff` finds them, and what was kept before and is not any more."""
     retained_drops: tuple[RetainedDrop, ...] = ()
 
     @property
@@ -118,7 +119,8 @@ def _retained_drops(before: Catalog, after: Catalog) -> Iterator[RetainedDrop]:
 
 
 def _is_retained(column: Column, columns: Iterable[Column]) -> bool:
-    """A kept column is called `<name>__v<n>` once its name is used by another."""
+    """Return whether a column of this name is retained; it is called `<name>__v<n>` once its name is used by
+    another."""
     again = re.compile(re.escape(column.name) + r"(__v\d+)?")
     return any(again.fullmatch(c.name) for c in columns)
 
@@ -151,8 +153,9 @@ class Counts:
 
 
 def counts(before: Catalog, after: Catalog, changes: Iterable[Change]) -> Counts:
-    """`changes` is the diff of the two. A table is updated if it or one of its columns has changed, a schema if one of
-    its tables has. What is renamed is updated; the columns of a table that was replaced are deleted and new."""
+    """Count the changes of each level; `changes` is the diff of the two catalogs. A table is updated if it or one of
+    its columns has changed, a schema if one of its tables has. What is renamed counts as updated; the columns of a
+    replaced table count as deleted and new."""
     pairs, touched = pair(before, after), _touched(changes)
     matched = [*pairs.same, *pairs.replaced]
     updated = [(a, b) for a, b in matched if b.ref in touched]

@@ -16,13 +16,13 @@ Code = Literal["table.missing", "column.missing", "type.differs", "column.nullab
 
 @dataclass(frozen=True)
 class ContractColumn:
-    """A column of a contract. `type` is exact where the contract was exported by us; else `logical` and
-    its `options` bound it ("" : nothing said)."""
+    """A column of a contract."""
 
     name: str
     logical: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     type: DataType | None = None
+    """Exact where the contract was exported by us; else `logical` and its `options` bound it ("" : nothing said)."""
     required: bool = False
     key: int = 0
     hashed: bool = False
@@ -31,14 +31,16 @@ class ContractColumn:
 
 @dataclass(frozen=True)
 class ContractTable:
-    """`names` are what it may be called at the source, the likeliest first; `line` is where it stands in the file."""
+    """A table of a data contract."""
 
     names: tuple[str, ...]
+    """What it may be called at the source, the likeliest first."""
     columns: tuple[ContractColumn, ...]
     cursor: str = ""
     mode: str = ""
     retained: bool = False
     line: int = 0
+    """Where it stands in the file."""
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -135,7 +137,8 @@ def fits(kind: DataType, promised: DataType) -> bool:
 
 
 def _is_number(promised: str, kind: DataType) -> bool:
-    """An integer is a number, and so is a decimal without a scale an integer."""
+    """Return whether the type keeps the promise: an integer is a number, and a decimal without a scale is an
+    integer."""
     if promised == "number":
         return isinstance(kind, Int)
     return promised == "integer" and isinstance(kind, Decimal) and kind.scale == 0

@@ -44,13 +44,15 @@ Logical = Literal["string", "date", "timestamp", "time", "number", "integer", "o
 
 @dataclass(frozen=True)
 class Terms:
-    """Terms of a document beside its catalog. `hashed`: whether a column is; `mode`: how a table is synced."""
+    """Terms of a document beside its catalog."""
 
     id: str
     name: str
     version: str
     hashed: Callable[[Table, Column], bool]
+    """Whether a column is."""
     mode: Callable[[Table], str]
+    """How a table is synced."""
     destination: Callable[[Table], str]
 
 
@@ -118,7 +120,7 @@ def _custom(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def logical(kind: DataType) -> dict[str, Any]:
-    """`logicalType` with its options, the items of an array and the fields of a struct."""
+    """Return `logicalType` with its options, the items of an array and the fields of a struct."""
     match kind:
         case Array(element):
             return {"logicalType": "array", "items": {"name": "item", **logical(element)}}
@@ -129,7 +131,7 @@ def logical(kind: DataType) -> dict[str, Any]:
 
 
 def plain(kind: DataType) -> tuple[Logical, dict[str, Any]]:
-    """`logicalType` and its options alone."""
+    """Return `logicalType` and its options alone."""
     match kind:
         case Boolean():
             return "boolean", {}

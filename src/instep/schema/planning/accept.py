@@ -3,7 +3,7 @@
 Changes are a sequence, and some of it may be held. So each accepted table and column is followed under two
 names: the one it has in the sequence (as if everything were applied) and the accepted one. A change finds its
 object by the first and, if applied, edits the second. Where an applied change would need a name that a held one
-still occupies, it is held too (see `settle`).
+still occupies, it is held too (see `defer_blocked`).
 
 The accepted catalog in the making: each table and column under two names (see `accept`).
 """
@@ -57,7 +57,7 @@ def accept(decisions: Sequence[Decision], accepted: Catalog, source: Catalog) ->
     return _run(decisions, accepted).catalog(source)
 
 
-def settle(decisions: Sequence[Decision], accepted: Catalog) -> tuple[Decision, ...]:
+def defer_blocked(decisions: Sequence[Decision], accepted: Catalog) -> tuple[Decision, ...]:
     """Return the decisions with those that cannot be applied yet held back (`effect` waiting), so that what is reported
     as applied is what `accept` does."""
     waiting = _run(decisions, accepted).waiting
@@ -93,7 +93,7 @@ def _run(decisions: Sequence[Decision], accepted: Catalog) -> CatalogDraft:
 
 
 def _groups(decisions: Sequence[Decision]) -> Iterator[list[tuple[int, Decision]]]:
-    """Renames that stand together are simultaneous."""
+    """Yield decisions one by one, but neighbouring renames together: they are simultaneous."""
 
     def together(item: tuple[int, Decision]) -> object:
         number, change = item[0], item[1].change
@@ -181,8 +181,8 @@ def _ref(change: Any) -> Ref:
 
 
 def _add_table(draft: CatalogDraft, new: Table) -> str:
-    """A retained table of its id, else of its name, is undropped if it has the same key, in the same types where its
-    history is kept."""
+    """Add a table; return why it cannot be added, else "". A retained table of its id, else of its name, is
+    undropped if it has the same key, in the same types where its history is kept."""
     if new.schema in draft.closed:
         return f"schema {new.schema!r} is not accepted"
     twin, there = draft.retained(new.id), draft.at(new.ref)
@@ -203,7 +203,8 @@ def _add_table(draft: CatalogDraft, new: Table) -> str:
 
 
 def _has_key_of(old: TableDraft, new: Table) -> bool:
-    """Versions of a row are told by its key, and know it in one type."""
+    """Return whether both have the same key, in the same types where history is kept: its versions are identified by
+    key."""
     types = {c.column.name: c.column.type for c in old.columns}
     return old.key == new.key and (not old.table.history or all(types[k] == new.by_name[k].type for k in new.key))
 
@@ -216,8 +217,8 @@ def _remove_table(draft: CatalogDraft, change: TableRemoved, decision: Decision)
 
 
 def _take_over(table: TableDraft, new: Table, *, same: bool, replaced: bool) -> None:
-    """The columns of `new` in the place of those of `table`. Unless it is the `same` table, its old ids say nothing.
-    All rows of a `replaced` one load again, so that its columns take whatever type the new ones have."""
+    """Put the columns of `new` in the place of those of `table`. Unless it is the `same` table, its old ids mean
+    nothing. All rows of a `replaced` table are loaded again, so its columns take the new types."""
     live = {c.column.name: c for c in table.columns if replaced and not c.column.retained}
     for c in table.columns:
         c.column, c.now = replace(c.column, retained=True, key=0, id=c.column.id if same else None), None
@@ -296,24 +297,28 @@ def _set(table: TableDraft, now: str, **edits: Any) -> None:
 
 @dataclass
 class ColumnDraft:
-    """`now` is its name in the sequence, None once it is gone there; `origin` its accepted name before. `retyped`: it
-    has another type in the sequence, which is not accepted."""
+    """A column while changes are being accepted."""
 
     column: Column
     now: str | None
+    """Its name in the sequence, None once it is gone there."""
     origin: str = ""
+    """Its accepted name before."""
     retyped: bool = False
+    """It has another type in the sequence, which is not accepted."""
 
 
 @dataclass
 class TableDraft:
-    """`now` as for columns; `waits`: it was replaced in the source, and that is not accepted."""
+    """A table while changes are being accepted."""
 
     table: Table
     now: Ref | None
+    """As for columns."""
     origin: Ref | None = None
     columns: list[ColumnDraft] = field(default_factory=list)
     waits: bool = False
+    """It was replaced in the source, and that is not accepted."""
 
     @classmethod
     def of(cls, table: Table, *, accepted: bool) -> TableDraft:
@@ -451,7 +456,7 @@ class CatalogDraft:
             self.add(table)
 
     def follow(self, moves: Sequence[tuple[TableDraft, Ref]]) -> None:
-        """New names in the sequence, all at once."""
+        """Rename tables as at the source, all at once."""
         for table, _ in moves:
             if table.now is not None:
                 del self._now[table.now]
@@ -460,7 +465,8 @@ class CatalogDraft:
             self._now[now] = table
 
     def rename(self, moves: Sequence[tuple[TableDraft, Ref]]) -> None:
-        """New accepted names, all at once, without aliases; what is retained under one of them gets a version."""
+        """Rename accepted tables, all at once, without aliases; what is retained under one of their new names gets a
+        version."""
         movers = {t.table.ref for t, _ in moves}
         for _, ref in moves:
             if ref not in movers:

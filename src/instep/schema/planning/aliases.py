@@ -45,12 +45,13 @@ class OldName:
 
 @dataclass(frozen=True)
 class View:
-    """A view of ours over one table: (its column, the table's column), in order. `owner` is a connection's name."""
+    """A view of ours over one table: (its column, the table's column), in order."""
 
     ref: Ref
     table: Ref
     columns: tuple[tuple[str, str], ...]
     owner: str
+    """A connection's name."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Renames:
 
 
 def renames(groups: Iterable[StepGroup]) -> Renames:
-    """Names that a plan only uses in between are none of them."""
+    """Return the renames of a plan, without the names that it uses only in between."""
     tables: dict[Ref, Ref] = {}
     columns: dict[tuple[Ref, str], str] = {}
     between: set[Ref] = set()
@@ -80,9 +81,8 @@ def renames(groups: Iterable[StepGroup]) -> Renames:
 
 
 def _columns(steps: Iterable[Step]) -> dict[str, str]:
-    """Column names before to those after. Renames count as of one moment; one that goes on from where another has
-    parked a column is the second half of a detour. Without ids a parked column is known by its name alone: another
-    that is equal to it is one whose name was taken at once."""
+    """Return column names before to those after. Renames count as simultaneous; one that continues from where
+    another has parked a column is the second half of a detour. Without ids a parked column is known by name alone."""
     found: dict[str, Column] = {}
     for change in (s.change for s in steps):
         if isinstance(change, ColumnRenamed):
@@ -92,7 +92,7 @@ def _columns(steps: Iterable[Step]) -> dict[str, str]:
     return {old: column.name for old, column in found.items()}
 
 
-def settled(names: Sequence[OldName], there: Catalog, fold: Callable[[str], str]) -> list[OldName]:
+def current_names(names: Sequence[OldName], there: Catalog, fold: Callable[[str], str]) -> list[OldName]:
     """Return the names with what they mean in `there`, the tables as they are: plans that were on the way are followed,
     in order, if what they lead to has come about."""
     done = [n for n in names if not n.batch]

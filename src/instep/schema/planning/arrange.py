@@ -48,9 +48,7 @@ from instep.schema.planning.step import (
 
 @dataclass(frozen=True)
 class PlanScene:
-    """Input from which steps are made. `moves` is where accepted tables and columns went, `consent` names by accepted
-    (table, column) before the rule that said `removed: drop`, `foreign` the destination's tables that are not ours and
-    why."""
+    """Input from which steps are made."""
 
     before: Catalog
     accepted: Catalog
@@ -59,8 +57,11 @@ class PlanScene:
     able: Capabilities
     prefix: str
     moves: Lineage
+    """Where accepted tables and columns went."""
     consent: Mapping[tuple[Ref, str], str]
+    """Names by accepted (table, column) before the rule that said `removed: drop`."""
     foreign: Mapping[Ref, str] = field(default_factory=dict)
+    """The destination's tables that are not ours and why."""
 
 
 @dataclass(frozen=True)
@@ -129,9 +130,9 @@ def arrange(scene: PlanScene) -> Arrangement:
 
 
 def _matches(scene: PlanScene) -> Iterator[_Match]:
-    """Wanted tables with the destination's: those as they were left follow the accepted table, others pair by recorded
-    id, then by where the accepted table of the name went, then by name. A retained table whose id another one has
-    taken over keeps it at the destination, where it says nothing any more."""
+    """Yield target tables with the destination's. Unchanged ones follow the accepted table; others pair by recorded
+    id, then by the table to which the accepted name went, then by name. A retained table whose id another one has
+    taken over keeps it at the destination, where it means nothing any more."""
     by_path = {t.path: t for t in scene.accepted.tables}
     origin = {new: old for (old, column), (new, _) in scene.moves.items() if not column}
     dropped = {t.alias or t.name: t for t in scene.before.tables if (t.ref, "") not in scene.moves}
@@ -186,7 +187,7 @@ def _drops(scene: PlanScene, matches: Sequence[_Match], out: Arrangement) -> Non
 
 
 def _renames(scene: PlanScene, matches: Sequence[_Match], out: Arrangement) -> None:
-    """Arrange each rename once its new name is free; refuse what never gets its name, new tables included."""
+    """Arrange each rename once its new name is free; refuse tables that never get their name, new ones included."""
     waiting = [m for m in matches if (m.moves or m.is_new) and m not in out.stuck]
     if not scene.able.renames:
         for match in [m for m in waiting if m.moves]:
@@ -256,7 +257,8 @@ def _pair(scene: PlanScene, match: _Match, found: Table, target: Table) -> Pairi
 
 
 def _new_generation(match: _Match) -> bool:
-    """The accepted table was replaced or its key has another type, and the destination does not know that yet."""
+    """Return whether the accepted table was replaced or its key has another type, and the destination does not know
+    that yet."""
     if match.before is None or match.after is None or match.before.generation == match.after.generation:
         return False
     if match.found is None or match.found.id is None or match.found.id != match.after.id:
@@ -307,21 +309,23 @@ _PARKED = re.compile(r"parked_\d+$")
 
 @dataclass(frozen=True)
 class Pairing:
-    """Pairing of the columns of a destination table with those of the desired one. `dropped` were accepted and are
-    not any more; `drifted` are not known to us."""
+    """Pairing of the columns of a destination table with those of the desired one."""
 
     same: tuple[tuple[Column, Column], ...]
     added: tuple[Column, ...]
     dropped: tuple[Column, ...]
+    """Were accepted and are not any more."""
     drifted: tuple[Column, ...]
+    """Not known to us."""
 
 
 @dataclass(frozen=True)
 class ColumnTrail:
     """Renames of the columns of an accepted table: `moved` is old to new source name; one that is not in it was
-    dropped. `before` is None for a table that was not accepted before."""
+    dropped."""
 
     before: Table | None = None
+    """None for a table that was not accepted before."""
     moved: Mapping[str, str] = field(default_factory=dict)
 
     def is_as_left(self, found: Table, column: Column) -> bool:
@@ -468,7 +472,7 @@ def spare(stem: str, taken: set[str]) -> str:
 
 
 def _alter(table: Table, have: Column, want: Column, able: Capabilities, *, renamed: bool) -> list[StepChange]:
-    """A type that is wider than the target is kept, a NOT NULL is only ever relaxed."""
+    """Return the edits of a table. A type that is wider than the target is kept, and NOT NULL is only ever relaxed."""
     ref, steps = table.ref, list[StepChange]()
     known = have.id is not None and have.id != want.id
     if not renamed and have.alias and (known or have.alias != want.alias):

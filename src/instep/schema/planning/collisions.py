@@ -37,7 +37,7 @@ class Collided:
     about: Mapping[str, str] = field(default_factory=dict)
 
     def settled(self, decisions: Sequence[Decision]) -> tuple[Decision, ...]:
-        """`decisions` (these, as others have held them back) with the names waiting whose bearers do not come in."""
+        """Return `decisions` with a name blocked wherever the object that would bear it is not accepted."""
         applied = {key(d.change) for d in decisions if d.applied}
 
         def one(decision: Decision) -> Decision:
@@ -57,12 +57,10 @@ def collide(
     decide: Callable[[NameCollided], Decision],
     requested: Iterable[NameCollided] = (),
 ) -> Collided:
-    """`decide` says what becomes of a name. Those in `requested` were asked about before, and are until they are
-    answered, whatever policy says by then about what bears them.
-
-    What is not accepted stays out if it is new and keeps its old name if it was renamed; a column of a new table is
-    left out of it, unless the table cannot be without. A name that a person takes brings its bearer in.
-    """
+    """Decide about names that collide; `decide` answers what becomes of one. Those in `requested` are open reviews
+    and stay open until they are answered, whatever the policy says by then. What is not accepted is left out if it
+    is new, and keeps its old name if it was renamed; a column of a new table is left out of it, unless the table
+    needs it. Accepting a name accepts the object that bears it."""
     known = {(fact.table, fact.names[0]) for fact in requested}
     entering = [_entering(d, known) for d in decisions]
     if not any(d.applied and isinstance(d.change, NEW) for d in entering):
@@ -82,7 +80,8 @@ def _entering(decision: Decision, known: Collection[tuple[Ref, str]]) -> Decisio
 
 
 def _bearers(entering: Sequence[Decision]) -> dict[tuple[Ref, str], int]:
-    """Places of what brings names by the accepted (table, column) that it leads to; "" for all of a new table."""
+    """Return the positions of the decisions that bring names, by the accepted (table, column) that they lead to; ""
+    for all of a new table."""
     renamed = {c.after.ref: c.before.ref for d in entering if isinstance(c := d.change, TableRenamed) and not d.applied}
     found = {}
     for place, decision in enumerate(entering):
@@ -96,13 +95,14 @@ def _bearers(entering: Sequence[Decision]) -> dict[tuple[Ref, str], int]:
 
 @dataclass
 class _Edit:
-    """`left` are the columns that new tables come in without, by the place of their table."""
+    """Decisions with changed columns of new tables."""
 
     decisions: list[Decision]
     bearers: Mapping[tuple[Ref, str], int]
     facts: list[Decision] = field(default_factory=list)
     about: dict[str, str] = field(default_factory=dict)
     left: dict[int, list[Decision]] = field(default_factory=dict)
+    """The columns that new tables come in without, by the place of their table."""
 
     def all(self) -> Iterator[Decision]:
         for place, decision in enumerate(self.decisions):
@@ -145,12 +145,13 @@ def _prefixed(fact: NameCollided) -> Decision:
 
 
 def _is_needed(found: Collision) -> bool:
-    """Rows of the table are told apart or found by this column."""
+    """Return whether the column is the cursor or part of the key: rows are identified and found by those."""
     return found.column is not None and bool(found.column.key or found.column.name == found.table.cursor)
 
 
 def _taken(bearer: Decision, fact: Decision) -> Decision:
-    """Whoever takes the name of what waits by policy wants it."""
+    """Return the decision about what bears the name; accepting the name accepts it, if policy alone was holding it
+    up."""
     waits = bearer.action in ("review", "ignore") and is_by_policy(bearer.why) and not bearer.by_person
     if fact.rule != "review" or not waits:
         return bearer

@@ -61,7 +61,7 @@ def _steps(plan: Plan, impact: Mapping[Ref, Impact]) -> Iterator[str]:
 
 
 def sign(one: Step) -> str:
-    """`+`, `-` or `~`."""
+    """Return `+`, `-` or `~`."""
     change = one.change
     if isinstance(change, UndropColumn):
         return "+"
@@ -89,7 +89,7 @@ def _where(change: Change) -> str:
 
 
 def outcome(decision: Decision) -> str:
-    """Return what will be done about a change, who decided it, and what else is to be known."""
+    """Return the outcome of a change, who decided it, and what else to know."""
     kind, how = decision.change.kind, decision.modifiers
     done, _, more = decision.why.partition("; ")
     if decision.applied:
@@ -124,7 +124,7 @@ def _not_applied(plan: Plan) -> Iterator[str]:
 
 
 def meanwhile(decision: Decision) -> str:
-    """Return what happens to the values while the change is held; empty where nothing differs."""
+    """Return how values are treated while the change is blocked; empty where nothing differs."""
     if decision.action == "pause_connection":
         return "nothing is read"
     if decision.action == "pause_table":
@@ -245,6 +245,6 @@ def _page(table: Table) -> Iterator[str]:
 
 
 def _cell(text: str) -> str:
-    """One line without marks of Markdown."""
+    """Return one line, with Markdown escaped."""
     plain = " ".join(text.split())
     return "".join(f"\\{c}" if c in "\\`*_[]<>|#" else c for c in plain)

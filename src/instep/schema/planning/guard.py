@@ -24,15 +24,16 @@ from instep.schema.policy.policy import Decision
 
 @dataclass(frozen=True)
 class LayoutGuard:
-    """Use of a column by the layout (`use`: "its partition spec (day(at))") and how to let go of it (`free`). `widens`:
-    a wider type leaves it as it is; `required`: it needs a value in every row; `goes`: a new generation of the table
-    does without it."""
+    """Use of a column by the layout (`use`: "its partition spec (day(at))") and how to let go of it (`free`)."""
 
     use: str
     free: str
     widens: bool = True
+    """A wider type leaves it as it is."""
     required: bool = False
+    """It needs a value in every row."""
     goes: bool = False
+    """A new generation of the table does without it."""
 
 
 Guards = Mapping[str, tuple[LayoutGuard, ...]]
@@ -74,8 +75,8 @@ _TYPED = RewriteColumn | ColumnWidened | ColumnRetyped
 
 
 def column_offences(made: Plan, guards: Mapping[Ref, Guards]) -> Iterator[tuple[Ref, Column, str]]:
-    """Columns, as the steps of a plan would leave them, whose new type their table's layout does not allow, and why. A
-    table is called by the name that it gets; `guards` are by today's names."""
+    """Yield columns, as the steps of a plan would leave them, whose new type their table's layout does not allow,
+    and why. A table is named as it will be; `guards` are by today's names."""
     today = _today(made)
     for group in made.groups():
         guarded = guards.get(today.get(group.ref, group.ref), {})
@@ -145,7 +146,7 @@ def _staying(found: tuple[LayoutGuard, ...]) -> tuple[LayoutGuard, ...]:
 
 
 def uses(guards: Guards) -> str:
-    """Return what stands on columns of a table."""
+    """Return the uses that guard a table's columns."""
     return _uses({g.use: g for found in guards.values() for g in found}.values())
 
 

@@ -77,7 +77,7 @@ class Capabilities:
         return any(_fits(form, before, after) for form in self.promotes)
 
     def _struct(self, before: Struct, after: Struct) -> bool:
-        """Fields may be added and promoted, never removed."""
+        """Return whether the struct can be promoted: fields may be added and promoted, never removed."""
         now = {f.name: f.type for f in after.fields}
         return all(f.name in now and self.promotes_in_place(f.type, now[f.name]) for f in before.fields)
 
@@ -112,11 +112,13 @@ def _fits(form: tuple[str, str], before: DataType, after: DataType) -> bool:
 
 @dataclass(frozen=True)
 class Hazard:
-    """One fact about a change. `code` never changes its meaning; `text` is for people."""
+    """One fact about a change."""
 
     code: str
+    """Never changes its meaning."""
     level: HazardClass
     text: str
+    """For people."""
 
 
 _ORDER: tuple[HazardClass, ...] = ("safe", "needs backfill", "breaks readers", "loses data", "cannot be undone")
@@ -130,11 +132,8 @@ def worst(found: Iterable[Hazard]) -> HazardClass:
 def hazards(
     change: Change, able: Capabilities, *, removed: Literal["retain", "drop"] = "drop", taken: Collection[str] = ()
 ) -> tuple[Hazard, ...]:
-    """Return what is dangerous about a change at a destination; nothing for a safe one.
-
-    `removed` tells whether what is removed stays behind; `taken` are the names that the table (for a table: its
-    schema) has already, retained ones included.
-    """
+    """Return the hazards of a change at a destination; none for a safe one. `removed`: whether removed objects are
+    retained; `taken`: the names that the table (for a table: its schema) has already, retained ones included."""
     found = [*_of_kind(change, able, removed)]
     if isinstance(change, ColumnAdded | ColumnRenamed | TableAdded | TableRenamed):
         found += _of_name(change.after.name, able, taken)

@@ -63,9 +63,9 @@ def follow_custom_names(
     fold: Callable[[str], str],
     system: frozenset[str],
 ) -> NamedCatalog:
-    """`catalog` with the aliases of loaded tables and columns as the settings give them now. A name that another one
-    has is not taken from it. A given name stays where its table was renamed at the source (`origins`: new to old) and
-    nothing is said of the new one."""
+    """Return `catalog` with the aliases of loaded tables and columns as the settings name them now. A name that
+    another object has is not taken from it. A custom name stays where its table was renamed at the source
+    (`origins`: new to old) and the settings do not mention the new name."""
     if given is no_custom_names:
         return NamedCatalog(catalog)
     tables = list(catalog.tables)
@@ -210,7 +210,8 @@ def flaw_of(name: str) -> str:
 
 
 def unusable(catalog: Catalog, accepted: Catalog) -> dict[tuple[str, ...], str]:
-    """(schema, table) or (schema, table, column) to why no destination can hold its name. What is accepted has one."""
+    """Return why no destination can hold a name, by (schema, table) or (schema, table, column). Accepted objects
+    have a usable one."""
     found: dict[tuple[str, ...], str] = {}
     for table in catalog.tables:
         known = accepted.get(table.ref)
@@ -234,18 +235,16 @@ class _NameCandidate:
 
 
 def assign(catalog: Catalog, naming: Naming) -> Catalog:
-    """`catalog` with every empty alias filled; those that are there stay.
-
-    No two tables get one alias, nor two columns of a table, the system columns included. Raises SchemaError,
-    naming table and column, for a name that cannot be held and for aliases that are double already.
-    """
+    """Return `catalog` with every empty alias filled; existing ones stay. No two tables share an alias, nor two
+    columns of a table, the system columns included. Raises SchemaError, naming table and column, for a name that
+    cannot be stored and for duplicate aliases."""
     tables = sorted(catalog.tables, key=lambda t: t.ref)
     aliases = _give([_table_candidate(t, naming) for t in tables], naming, frozenset(), naming.namespace)
     return Catalog.of(_with_columns(replace(t, alias=a), naming) for t, a in zip(tables, aliases, strict=True))
 
 
 def with_custom_names(catalog: Catalog, before: Catalog, origins: Mapping[Ref, Ref], naming: Naming) -> NamedCatalog:
-    """`catalog` with the aliases that people give by now to what has one: see `follow_custom_names`."""
+    """Return `catalog` with the aliases that people have given meanwhile: see `follow_custom_names`."""
 
     def legal(kind: str, name: str, original: str) -> str:
         requested = name if kind == "table" else _unsystematic(name, naming)
@@ -255,7 +254,7 @@ def with_custom_names(catalog: Catalog, before: Catalog, origins: Mapping[Ref, R
 
 
 def destination_ref(table: Table, naming: Naming) -> Ref:
-    """(namespace, name) of an accepted table at the destination; raises SchemaError before `assign`."""
+    """Return (namespace, name) of an accepted table at the destination; raises SchemaError before `assign`."""
     if not table.alias:
         raise SchemaError(f"table {table.path} has no name at the destination yet", hint="apply the open plan first")
     return naming.namespace, table.alias
@@ -276,7 +275,7 @@ def _distinct(columns: tuple[Column, ...], naming: Naming) -> bool:
 
 
 def _system(columns: Sequence[Column], naming: Naming) -> frozenset[str]:
-    """The folded names that no column may have: the row id's is its own where it is a column."""
+    """Return the folded names that no column may have; the row id's is free for itself."""
     own = {naming.fold(f"{naming.prefix}id")} if any(map(is_row_id, columns)) else set()
     return naming.system - own
 
@@ -309,7 +308,8 @@ def _unsystematic(name: str, naming: Naming) -> str:
 
 
 def _legal(name: str, original: str, naming: Naming, *, table: bool = False) -> tuple[str, str]:
-    """`name` if the destination can hold it, else what comes nearest with a hash of the original; and without it."""
+    """Return `name` if the destination can hold it, else the nearest legal one with a hash of the original; and the
+    legal one without the hash."""
     clean = _CONTROL.sub("_", name) if table else name
     for character in naming.forbidden_in_tables if table else naming.forbidden:
         clean = clean.replace(character, "_")
@@ -318,7 +318,7 @@ def _legal(name: str, original: str, naming: Naming, *, table: bool = False) -> 
 
 
 def _hashed(name: str, original: str, naming: Naming, attempt: int = 0) -> str:
-    """`name`, shortened between characters, with a hash that is `_` and 8 hex digits."""
+    """Return `name`, shortened between characters, with a hash: `_` and 8 hex digits."""
     text = original + (f"\0{attempt}" if attempt else "")
     suffix = "_" + hashlib.sha256(text.encode()).hexdigest()[:HASH]
     return name.encode()[: naming.max_bytes - len(suffix)].decode(errors="ignore") + suffix
@@ -348,21 +348,20 @@ def _free(candidate: _NameCandidate, naming: Naming, taken: Set[str]) -> str:
 @dataclass(frozen=True)
 class Collision:
     """A table, or a `column` of it, that cannot have its name at the destination: `other` has it, or a `system`
-    column does. `alias` is what it gets instead."""
+    column does."""
 
     table: Table
     column: Column | None
     alias: str
+    """What it gets instead."""
     other: str
     system: bool = False
 
 
 def collisions(catalog: Catalog, naming: Naming) -> tuple[Collision, ...]:
-    """Return what `assign` gives another name because of another's: tables first, then columns.
-
-    What has an alias keeps it and is never told. Names meet if the destination takes them for one (`A` beside `a`), and
-    if what is left of them once they are mapped or shortened is one. Raises SchemaError where `assign` does.
-    """
+    """Return what `assign` renames because of another name: tables first, then columns. Existing aliases stay and
+    are never listed. Names collide if the destination takes them for one (`A` beside `a`), and if mapping or
+    shortening makes them one. Raises SchemaError where `assign` does."""
     tables = sorted(catalog.tables, key=lambda t: t.ref)
     named = assign(catalog, naming)
     aliases = [named.by_ref[t.ref].alias for t in tables]
@@ -386,7 +385,8 @@ def _column_collisions(table: Table, named: Table, naming: Naming) -> Iterator[C
 
 
 def _met(candidates: Sequence[_NameCandidate], aliases: Sequence[str], naming: Naming) -> Iterator[tuple[int, int]]:
-    """(place, place of the one that has the name) of the candidates without an alias that are not given as they are."""
+    """Yield (position, position of the one that has the name) of the candidates without an alias that cannot have
+    their own name."""
     holders: dict[str, int] = {}
     for place in sorted(range(len(candidates)), key=lambda i: (not candidates[i].alias, not candidates[i].exact)):
         candidate, alias = candidates[place], aliases[place]
@@ -399,7 +399,8 @@ def _met(candidates: Sequence[_NameCandidate], aliases: Sequence[str], naming: N
 
 
 def quote(name: str, style: Style = "ansi") -> str:
-    """`name` as an SQL identifier, always quoted (so that reserved words need no list); raises for NUL and empty."""
+    """Return `name` as an SQL identifier, always quoted (so that reserved words need no list); raises SchemaError
+    for NUL and empty names."""
     if not name or "\x00" in name:
         raise SchemaError(f"{name!r} cannot be an SQL identifier", hint="rename it in the source")
     mark = _QUOTES[style]

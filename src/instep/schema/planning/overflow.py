@@ -34,9 +34,9 @@ def with_extra(
     source: Mapping[Ref, Table],
     dropped: Mapping[Ref, Collection[str]] | None = None,
 ) -> Catalog:
-    """`accepted` with the names of its tables' extra columns: those that are `overflow` now, and those that the source
-    has dropped before anybody decided (`source`: its tables by accepted name; one that is not in it stays as it is),
-    unless a person has `dropped` them."""
+    """Return `accepted` with the names of its tables' extra columns: those that are `overflow` now, and those that
+    the source dropped before anybody decided (`source`: its tables by accepted name; a table that is not in it stays
+    as it is), unless a person has `dropped` them."""
     free = dropped or {}
     return Catalog.of(
         _with_extra(t, overflow.get(t.ref, ()), source.get(t.ref), free.get(t.ref, ())) for t in accepted.tables
@@ -46,21 +46,21 @@ def with_extra(
 def _with_extra(table: Table, overflow: Collection[str], source: Table | None, dropped: Collection[str]) -> Table:
     if source is None or table.retained or (table.extra is None and not overflow):
         return table
-    retained = set(gone(table, source)) - set(dropped)
+    retained = set(dropped_extras(table, source)) - set(dropped)
     return replace(table, extra=tuple(sorted({*overflow, *retained})))
 
 
 def left_behind(
     requested: Iterable[Change], changes: Iterable[Change], accepted: Catalog, source: Catalog
 ) -> tuple[ColumnAdded, ...]:
-    """Additions that were `requested` about and that the source does not have any more (not among the `changes`): as
-    long as their values are kept they can be accepted. Tables that the source calls otherwise by now are left out."""
+    """Return additions that were `requested` and that the source has dropped since (not among `changes`): they can
+    be accepted as long as their values are kept. Tables that were renamed at the source are left out."""
     pairs = {now.ref: accepted.by_ref[ref] for ref, now in pair_tables(accepted.tables, source).items()}
     seen = {(c.table, c.after.name) for c in changes if isinstance(c, ColumnAdded)}
 
     def stands(change: ColumnAdded) -> bool:
         table, now, name = pairs.get(change.table), source.get(change.table), change.after.name
-        return bool(table and now and not table.retained and name in gone(table, now))
+        return bool(table and now and not table.retained and name in dropped_extras(table, now))
 
     additions = (c for c in requested if isinstance(c, ColumnAdded) and (c.table, c.after.name) not in seen)
     return tuple(c for c in additions if stands(c))
@@ -77,7 +77,7 @@ def was_extra(table: Table | None, change: Change) -> bool:
     return table is not None and isinstance(change, ColumnAdded) and change.after.name in (table.extra or ())
 
 
-def gone(table: Table, source: Table) -> tuple[str, ...]:
-    """Extra columns of an accepted table that the source has no more: their values are in the table only."""
+def dropped_extras(table: Table, source: Table) -> tuple[str, ...]:
+    """Return extra columns of an accepted table that the source has dropped: their values are only in the table."""
     live = {c.name for c in (*source.columns, *table.columns)}
     return tuple(name for name in table.extra or () if name not in live)

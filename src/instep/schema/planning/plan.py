@@ -44,12 +44,13 @@ FORMAT_VERSION = 1
 
 @dataclass(frozen=True)
 class StepGroup:
-    """Steps of one table that belong into one commit. `ref` is its name when they start, `after` the table that they
-    lead to; None for a drop."""
+    """Steps of one table that belong into one commit."""
 
     ref: Ref
+    """Its name when they start."""
     steps: tuple[Step, ...]
     after: Table | None
+    """The table that they lead to; None for a drop."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +167,7 @@ def plan(
 
 
 def _put_back(scene: PlanScene, refused: Collection[Ref]) -> Catalog:
-    """Refused tables stay as they were accepted before; new ones stay out."""
+    """Return the catalog with refused tables as they were accepted before; new ones are left out."""
     after = scene.accepted
     for ref in refused:
         after = after.drop(scene.moves.get((ref, ""), (ref, ""))[0])
@@ -177,8 +178,8 @@ def _put_back(scene: PlanScene, refused: Collection[Ref]) -> Catalog:
 
 
 def _consents(decisions: Sequence[Decision], before: Catalog) -> dict[tuple[Ref, str], str]:
-    """Accepted (table, column) before to the rule that lets it be dropped. A column's change names its table as it is
-    called after renames."""
+    """Return the rule that permits the drop, by accepted (table, column) before it. A column's change names its
+    table as it is called after renames."""
     old = {d.change.after.ref: d.change.before.ref for d in decisions if isinstance(d.change, TableRenamed)}
     out: dict[tuple[Ref, str], str] = {}
     for d in decisions:
@@ -202,8 +203,8 @@ def check_base(made: Plan, accepted: Catalog, destination: Catalog) -> None:
 
 
 def unnamed_drops(made: Plan, allowed: Iterable[str] = ()) -> tuple[Step, ...]:
-    """Destructive steps that neither a policy's `removed: drop` nor one of the patterns allows: a person has to name
-    their objects first."""
+    """Return destructive steps that neither a policy's `removed: drop` nor one of the patterns allows: a person has
+    to name their objects first."""
     patterns = tuple(allowed)
     return tuple(
         s for s in made.steps if s.destructive and not s.consent and not any(fnmatchcase(s.object, p) for p in patterns)

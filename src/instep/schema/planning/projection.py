@@ -29,13 +29,13 @@ class ColumnRead:
 
 @dataclass(frozen=True)
 class TableRead:
-    """An accepted table, the source table under its current name, and its columns in accepted order. `where`: a row
-    filter as SQL of the source, "" for all rows."""
+    """An accepted table, the source table under its current name, and its columns in accepted order."""
 
     table: Table
     source: Table
     columns: tuple[ColumnRead, ...]
     where: str = ""
+    """A row filter as SQL of the source, "" for all rows."""
 
     @property
     def condition(self) -> str:
@@ -58,14 +58,11 @@ def reads(
     hashed: Callable[[Ref, str], bool] = lambda ref, column: False,
     paused: Collection[Ref] = (),
 ) -> tuple[tuple[TableRead, ...], tuple[Missing, ...]]:
-    """The reads of all accepted tables, and those that cannot be read.
-
-    Both catalogs are selected already. A renamed table or column is read under its accepted name, one that is
-    not accepted is not read, a removed column is NULL, what is retained is never read. `hashed` answers for the
-    source's (schema, table) and column. A table that was replaced under its name is missing until that is
-    accepted: its rows would mix with those of another table. `paused` names more such tables, where the ids do not
-    tell.
-    """
+    """Return the reads of all accepted tables, and why some cannot be read. Both catalogs are selected already. A
+    renamed object is read under its accepted name, one that is not accepted is not read, a removed column is NULL,
+    and what is retained is never read. `hashed` takes the source's (schema, table) and column. A table that was
+    replaced under its name is not read until that is accepted, as its rows would mix with those of another table;
+    `paused` names more such tables, where ids cannot tell."""
     pairs = pair(accepted, source)
     gone = {t.ref: f"{t.path} is not in the source any more, or not readable" for t in pairs.removed}
     again = [t for t, _ in pairs.replaced] + [t for t, _ in pairs.same if t.ref in paused]
@@ -86,7 +83,8 @@ def _table(table: Table, source: Table, hashed: Callable[[Ref, str], bool]) -> T
 
 
 def pair_tables(accepted: Iterable[Table], source: Catalog) -> dict[Ref, Table]:
-    """Accepted (schema, name) to source table: by id, then by name, another table of that name included."""
+    """Return source tables by accepted (schema, name): paired by id, then by name, another table of that name
+    included."""
     pairs = pair(Catalog.of(accepted), source)
     return {before.ref: after for before, after in (*pairs.same, *pairs.replaced)}
 
@@ -101,8 +99,7 @@ _TEXTS = frozenset({"text", "character varying", "varchar", "tinytext", "mediumt
 @dataclass(frozen=True)
 class LoadedColumn:
     """State of a column at the destination since its last load: `read` by it or left out, its values `hashed` or in
-    clear. The id is the source's, `native` its type there and `type` the accepted one ("": not known). `partial`: rows
-    that were loaded before the column came or was on, and have not changed since, lack its values."""
+    clear. The id is the source's, `native` its type there and `type` the accepted one ("": not known)."""
 
     name: str
     id: str | None = None
@@ -111,6 +108,7 @@ class LoadedColumn:
     native: str = ""
     type: str = ""
     partial: bool = False
+    """Rows that were loaded before the column came or was on, and have not changed since, lack its values."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +151,8 @@ def loaded_columns(
 
 
 def _holds_hashes(one: ColumnRead) -> bool:
-    """Hashes are text: while that type is not accepted, the table keeps what it has."""
+    """Return whether the column holds hashes. Hashes are text: until that type is accepted, the table keeps its
+    values."""
     return one.hashed and one.column.type == String()
 
 
@@ -168,13 +167,14 @@ def _loaded(one: ColumnRead, before: Sequence[LoadedColumn], some: bool) -> Load
 
 
 def left_out(read: TableRead, before: Sequence[LoadedColumn]) -> tuple[LoadedColumn, ...]:
-    """`before`, with those marked that this read leaves out: once its rows land, the table lacks values."""
+    """Return `before`, with the columns marked that this read leaves out: once its rows land, the table lacks
+    values."""
     out = {_known(before, one.column) for one in read.columns if one.source is None}
     return tuple(replace(c, read=False) if c in out else c for c in before)
 
 
-def turned(read: TableRead, before: Sequence[LoadedColumn]) -> Iterator[ReselectedColumn]:
-    """Columns that were not there at the last load are no matter of selection."""
+def reselected_columns(read: TableRead, before: Sequence[LoadedColumn]) -> Iterator[ReselectedColumn]:
+    """Yield columns whose selection has changed since the last load; those that were not there then do not count."""
     for one in read.columns:
         old = _known(before, one.column)
         if one.source is None or old is None:

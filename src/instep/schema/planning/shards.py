@@ -32,13 +32,13 @@ class Joined:
 
 @dataclass(frozen=True)
 class ShardScene:
-    """The whole table and its shards before a change of the shard `mine` (None: it does not have the table yet).
-    `column` holds a row's shard."""
+    """The whole table and its shards before a change of the shard `mine` (None: it does not have the table yet)."""
 
     whole: Table | None
     others: Mapping[str, Table]
     mine: Table | None
     column: str
+    """Holds a row's shard."""
     able: Capabilities
 
     def holders(self, name: str) -> list[str]:
@@ -47,8 +47,8 @@ class ShardScene:
 
 
 def join(scene: ShardScene, steps: Sequence[Step], after: Table) -> Joined:
-    """Return what `steps` that lead a shard's table to `after` do to the whole one. Raises IllegalChange where the
-    other shards would lose something by it, or the destination cannot do it."""
+    """Return the effect on the whole table of `steps` that lead a shard's table to `after`. Raises IllegalChange
+    where the other shards would lose something by it, or the destination cannot do it."""
     if after.history:
         why = "a table of several connections has current rows only: take `history` out of its settings"
         raise IllegalChange(f"table {after.path} cannot keep its history: {why}")
@@ -130,7 +130,7 @@ class _ShardedPlan:
         self.changes.append(ColumnRenamed(self.after.ref, column, self.columns[new]))
 
     def put(self, target: Column, rewritten: RewriteColumn | None, undropped: UndropColumn | None) -> None:
-        """A column that this shard wants is there, with a type that holds its values and those of all others."""
+        """Add a column that this shard needs, with a type that holds its values and those of all others."""
         there = self.columns.get(target.name)
         if target.name in self.carried:
             target = replace(target, type=promote(target.type, self.carried[target.name]))
@@ -177,13 +177,13 @@ def _clash(after: Table, target: Column, there: Column, others: Sequence[str], k
 
 @dataclass(frozen=True)
 class ShardedColumn:
-    """One column of a shared table: the `type` that holds all, and each shard's own; None where it is missing.
-    `retained`: shards whose source has dropped it."""
+    """One column of a shared table: the `type` that holds all, and each shard's own; None where it is missing."""
 
     name: str
     type: DataType
     shards: Mapping[str, DataType | None]
     retained: frozenset[str] = frozenset()
+    """Shards whose source has dropped it."""
 
     @property
     def lacking(self) -> tuple[str, ...]:

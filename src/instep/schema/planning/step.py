@@ -73,19 +73,21 @@ _OWN: dict[str, type[Own]] = {c.kind: c for c in (RewriteColumn, RecordIdentity,
 
 @dataclass(frozen=True)
 class Step:
-    """`table` is the destination table (namespace, name) as it is called when the step starts. `object` names what
-    a destructive step takes away, `consent` the rule that allowed it by `removed: drop` ("" asks a person).
-    `id` depends on the content only."""
+    """A step of a plan at the destination."""
 
     id: str
+    """Depends on the content only."""
     table: Ref
+    """The destination table (namespace, name) as it is called when the step starts."""
     change: StepChange
     hazards: tuple[Hazard, ...] = ()
     text: str = ""
     destructive: bool = False
     object: str = ""
+    """Names what a destructive step takes away."""
     reversible: bool = True
     consent: str = ""
+    """The rule that allowed it by `removed: drop` ("" asks a person)."""
 
 
 def step(table: Ref, change: StepChange, hazards: tuple[Hazard, ...] = (), consent: str = "") -> Step:

@@ -30,7 +30,7 @@ from instep.schema.changes.describe import (
 )
 from instep.schema.changes.diff import differ
 from instep.schema.changes.kinds import Ref
-from instep.schema.planning.accept import accept, settle
+from instep.schema.planning.accept import accept, defer_blocked
 from instep.schema.planning.naming import Naming, assign
 from instep.schema.policy.policy import Decision, Modifiers, Removed
 
@@ -124,7 +124,7 @@ def undo(applied: Sequence[Applied], now: Catalog, naming: Naming) -> UndoPrevie
 def _made(ordered: Mapping[str, _Back], now: Catalog, naming: Naming) -> UndoPreview:
     backs = tuple(ordered.values())
     decisions = tuple(Decision(b.change, "apply", RULE, "taken back", Modifiers(removed=b.removed)) for b in backs)
-    for decision in settle(decisions, now):
+    for decision in defer_blocked(decisions, now):
         if not decision.applied:
             raise Conflict(
                 f"{describe(decision.change)}: {decision.why}", hint="first undo the change that took the name"
@@ -159,7 +159,7 @@ def _finished(catalog: Catalog, back: _Back) -> Catalog:
 
 
 def _place(change: Change) -> tuple[Ref, str]:
-    """(table, column) as they are called after the reverse change."""
+    """Return (table, column) as they are called after the reverse change."""
     match change:
         case TableAdded() | TableRenamed():
             return change.after.ref, ""
@@ -298,7 +298,7 @@ def _column(one: Applied, change: Any, now: Catalog, moved: tuple[Refs, Names]) 
 
 
 def _altered(one: Applied, change: Any, table: Table, ref: Ref, now: Column, name: str) -> _Back:
-    """`name`: what the column is called once renames are taken back."""
+    """Return the reverse of a column's change; `name` is the column's once renames are undone."""
     at = replace(now, name=name)
     match change:
         case ColumnAdded():

@@ -103,7 +103,7 @@ def stay_off(decisions: Sequence[Decision], is_off: Callable[[Change], bool]) ->
 
 
 def to_list_off(decisions: Iterable[Decision], catalog: Catalog, identity: str) -> list[Switch]:
-    """Return what is to be recorded as listed off: additions that were left out, by policy or by a person."""
+    """Return the switches to record as off: additions that were left out, by policy or by a person."""
     left = (d.change for d in decisions if d.action == "ignore" and d.effect in ("off", "pending"))
     made = (Switch(*place, listed_off=True) for change in left if (place := object_of(change)))
     return [bind(s, catalog, identity) if s.table else s for s in made]

@@ -58,16 +58,17 @@ _WORDS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Modifiers:
-    """Modifiers of an action. `rename_threshold` (0 to 1) is how similar a removed and an added column without ids must
-    be to be suspected of being one renamed column."""
+    """Modifiers of an action."""
 
     backfill: Backfill = "none"
     removed: Removed = "retain"
     on_invalid_value: InvalidValue = "quarantine"
     rename_threshold: float = 0.8
+    """(0 to 1) is how similar a removed and an added column without ids must be to be suspected of being one renamed
+    column."""
 
     def over(self, changes: Mapping[str, Any]) -> Modifiers:
-        """Return these with `changes` on top; raises SchemaError for an unknown modifier or word."""
+        """Return the modifiers with `changes` applied; raises SchemaError for an unknown modifier or word."""
         names = tuple(f.name for f in fields(self))
         for name, value in changes.items():
             if name not in names:
@@ -90,16 +91,18 @@ class Mismatch:
 
 @dataclass(frozen=True)
 class Rule:
-    """`on`: kinds (`column.added`), families (`column`) or globs (`*.removed`). `match`: globs or `re:` patterns on
-    `schema.table` or `schema.table.column`; none matches all. `tags`: all of them must be on the connection.
-    `option`: the setting that this rule was translated from, by name, and `origin` its path in the project file."""
+    """A rule of a policy."""
 
     on: tuple[str, ...]
+    """Kinds (`column.added`), families (`column`) or globs (`*.removed`)."""
     decide: Action
     match: tuple[str, ...] = ()
+    """Globs or `re:` patterns on `schema.table` or `schema.table.column`; none matches all."""
     tags: tuple[str, ...] = ()
+    """All of them must be on the connection."""
     modifiers: Mapping[str, Any] = field(default_factory=dict)
     option: str = ""
+    """The setting that this rule was translated from, by name, and `origin` its path in the project file."""
     origin: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -206,9 +209,8 @@ Level = Literal["person", "override", "policy", "preset"]
 
 
 class RuleEvaluation(NamedTuple):
-    """Evaluation of a change by one rule: `name` as in `Decision.rule`, the `level`, for an override what it `match`es,
-    and for a rule its 1-based `number` and itself. `misses` is empty for the one that decided. A tuple: many are
-    made."""
+    """Evaluation of a change by one rule: `name` as in `Decision.rule`, the `level`, for an override what it
+    `match`es, and for a rule its 1-based `number` and itself."""
 
     name: str
     level: Level
@@ -216,6 +218,7 @@ class RuleEvaluation(NamedTuple):
     number: int = 0
     rule: Rule | None = None
     misses: tuple[Mismatch, ...] = ()
+    """Empty for the one that decided. A tuple: many are made."""
 
 
 @dataclass(frozen=True)
@@ -235,7 +238,7 @@ def decide(change: Change, policy: Policy, *, explicit: Explicit | None = None, 
 
 
 def trace(change: Change, policy: Policy, *, explicit: Explicit | None = None, tags: Collection[str] = ()) -> Trace:
-    """Return what `decide` answers, and why."""
+    """Return the decision of `decide`, and why."""
     evaluations: list[RuleEvaluation] = []
     for evaluation, pick in _evaluations(change, policy, explicit, tags):
         if pick is not None:
@@ -302,7 +305,7 @@ def is_by_policy(why: str) -> bool:
 
 
 def _explicit(change: Change, explicit: Explicit | None) -> tuple[PresetCell, str] | None:
-    """Return what a person has chosen: on and hashed answer additions, hashed and typed a new type, mapped renames, the
+    """Return a person's choice: on and hashed answer additions, hashed and typed a new type, mapped renames, the
     others every change."""
     retyped = change.kind in ("column.widened", "column.narrowed", "column.retyped")
     added, renamed = change.kind.endswith(".added"), change.kind.endswith(".renamed")
@@ -327,8 +330,8 @@ def _explicit(change: Change, explicit: Explicit | None) -> tuple[PresetCell, st
 def _evaluations(
     change: Change, policy: Policy, explicit: Explicit | None, tags: Collection[str]
 ) -> Iterator[tuple[RuleEvaluation, PresetCell | None]]:
-    """Everybody who may decide, in order of precedence, with the answer of those who have one; the last one has. A
-    person who approves or switches on says yes to what the policy would do: its modifiers hold."""
+    """Yield everybody who may decide, in order of precedence, with the decision of those who have one; the last
+    always has. A person who approves or switches on agrees to what the policy would do: its modifiers hold."""
     if choice := _explicit(change, explicit):
         pick, name = choice
         if explicit in ("approved", "on", "hashed", "typed"):
@@ -399,7 +402,7 @@ def names(pattern: str, change: Change) -> bool:
 
 
 def _named_by(change: Change) -> str:
-    """Return what a pattern would have to name."""
+    """Return the word for the object that a pattern has to name."""
     if isinstance(change, SchemaAdded | SchemaRemoved):
         return "schema"
     return "column" if column_of(change) else "table"

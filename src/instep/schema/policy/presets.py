@@ -20,10 +20,11 @@ Effect = Literal["", "off", "pending", "missing", "kept", "nullable", "generatio
 
 @dataclass(frozen=True)
 class PresetCell:
-    """One cell. `effect` is empty where the kind and the action say it all (see `effect_of`)."""
+    """One cell."""
 
     action: Action
     effect: Effect = ""
+    """Empty where the kind and the action say it all (see `effect_of`)."""
     modifiers: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -100,7 +101,7 @@ _ALIASES: Mapping[str, str] = {
 
 
 def effect_of(kind: str, action: Action) -> Effect:
-    """Return what `action` means for this kind, beyond the action itself."""
+    """Return the effect of `action` for this kind, beyond the action itself."""
     return _EFFECTS.get((kind, action), "")
 
 

@@ -125,11 +125,9 @@ def decide_all(
     tags: Collection[str] = (),
     suspected: Sequence[RenameInference] | None = None,
 ) -> tuple[tuple[Decision, ...], tuple[RenameInference, ...]]:
-    """One decision for each change, and the suspected renames as open proposals (`suspected`; None: by schema alone).
-
-    Both sides of a suspected rename are decided at once like any removal and addition, with the old side retained
-    whatever the policy says about drops; where the preset asks for it, both wait for a review instead.
-    """
+    """Return one decision per change, and the suspected renames as open proposals (`suspected`; None: inferred from
+    the schema alone). Both sides of a suspected rename are decided like any removal and addition, with the old side
+    retained whatever the policy says about drops; where the preset demands it, both wait for a review instead."""
     decisions = {key(c): decide(c, policy, explicit=explicit(c), tags=tags) for c in changes}
     if suspected is None:
         open_ = [c for c in changes if not decisions[key(c)].by_person]
@@ -200,7 +198,8 @@ def _keys(decisions: Sequence[Decision]) -> dict[tuple[Ref, str], Decision]:
 
 
 def _with_its_key(decision: Decision, key_: Decision) -> Decision:
-    """Two answers about one key would read its rows by a type that they do not fit."""
+    """Return the decision with its answer about the key: two answers about one key would read its rows by a type
+    that they do not fit."""
     if key_.applied:
         return decision if decision.applied else replace(key_, change=decision.change, effect="")
     return replace(decision, action="ignore", rule=key_.rule, effect="waiting", why=f"waits for {key_.change.kind}")

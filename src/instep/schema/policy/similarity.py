@@ -42,8 +42,8 @@ from instep.schema.policy.policy import Modifiers, Policy, override_of, trace
 
 
 def assign(scores: Sequence[Sequence[float]]) -> list[tuple[int, int]]:
-    """(row, column) pairs, each row and column in at most one, with the greatest sum of `scores`; min(rows, columns)
-    of them. The same for the same scores."""
+    """Return (row, column) pairs, each row and column in at most one, with the greatest sum of `scores`; min(rows,
+    columns) of them. Equal scores always give the same pairs."""
     if not scores or not scores[0]:
         return []
     if len(scores) > len(scores[0]):
@@ -58,8 +58,8 @@ def assign(scores: Sequence[Sequence[float]]) -> list[tuple[int, int]]:
 def _add(
     row: int, scores: Sequence[Sequence[float]], rows: list[float], columns: list[float], owner: list[int]
 ) -> None:
-    """Give one more row a column, along the cheapest chain of moves. `rows` and `columns` are the potentials; all are
-    counted from 1, column 0 stands for the new row."""
+    """Assign a column to one more row, along the cheapest chain of moves. `rows` and `columns` are the potentials;
+    all are counted from 1, column 0 stands for the new row."""
     width = len(columns) - 1
     owner[0], at = row, 0
     least, way, done = [inf] * (width + 1), [0] * (width + 1), [False] * (width + 1)
@@ -142,17 +142,19 @@ class Sample:
 
 @dataclass(frozen=True)
 class RenameInference:
-    """A removal and an addition without ids that look like one rename; a question, never an answer. `score` is 0 to
-    1, `evidence` says what it is made of (never values). `proven`: values that tell something were compared by key.
-    `tied`: another pair is as likely."""
+    """A removal and an addition without ids that look like one rename; a question, never an answer."""
 
     removed: ColumnRemoved | TableRemoved
     added: ColumnAdded | TableAdded
     rename: ColumnRenamed | TableRenamed
     score: float
+    """0 to 1."""
     evidence: tuple[str, ...]
+    """Says what it is made of (never values)."""
     proven: bool = False
+    """Values that tell something were compared by key."""
     tied: bool = False
+    """Another pair is as likely."""
     sample: Sample | None = None
 
     @property
@@ -223,8 +225,8 @@ def _columns(changes: Sequence[Change]) -> Iterator[Candidate]:
 
 
 def _places(changes: Sequence[ColumnRemoved] | Sequence[ColumnAdded]) -> dict[str, tuple[int, int]]:
-    """Column to (how many columns that stay stand before it, its number among those that do not and stand behind the
-    same one)."""
+    """Return for each column the number of unchanged columns before it, and its rank among the changed ones behind
+    the same one."""
     found: dict[str, tuple[int, int]] = {}
     behind: Counter[int] = Counter()
     placed = (c for c in changes if c.position != NOWHERE)
@@ -442,7 +444,7 @@ def _edits(suspicion: RenameInference) -> tuple[Change, ...]:
 TypeChange = ColumnWidened | ColumnNarrowed | ColumnRetyped
 
 
-def crossed(changes: Iterable[Change]) -> tuple[tuple[TypeChange, TypeChange], ...]:
+def swapped_types(changes: Iterable[Change]) -> tuple[tuple[TypeChange, TypeChange], ...]:
     """Return two columns of one table without ids that have exchanged their types: their names may have been
     swapped."""
     typed = [c for c in changes if isinstance(c, TypeChange) and c.before.id is None]
@@ -468,7 +470,8 @@ SHORTENED = 0.9
 
 @lru_cache(maxsize=4096)
 def alike(a: str, b: str) -> float:
-    """0 to 1; case, separators and the order of words count little, abbreviations (`cust_nm`, `dob`) nearly nothing."""
+    """Return a similarity from 0 to 1; case, separators and the order of words count little, abbreviations
+    (`cust_nm`, `dob`) nearly nothing."""
     if a == b:
         return 1.0
     left, right = words(a), words(b)
@@ -480,7 +483,7 @@ def alike(a: str, b: str) -> float:
 
 
 def words(name: str) -> tuple[str, ...]:
-    """`customerName`, `CUSTOMER_NAME` and `customer name` as (customer, name)."""
+    """Split `customerName`, `CUSTOMER_NAME` and `customer name` into (customer, name)."""
     return tuple(w.casefold() for w in _WORDS.findall(name)) or (name.casefold(),)
 
 
@@ -499,7 +502,8 @@ def _word(a: str, b: str) -> float:
 
 
 def _shortens(short: str, long: str) -> bool:
-    """Begin alike and leave letters out: `cust` or `cstmr` for `customer`, `qty` for `quantity`."""
+    """Return whether both begin alike and one leaves letters out: `cust` or `cstmr` for `customer`, `qty` for
+    `quantity`."""
     if len(short) < 2 or short[0] != long[0] or not short.isalpha() or len(short) == len(long):
         return False
     if long.startswith(short):
@@ -513,7 +517,7 @@ def _initials(short: Sequence[str], long: Sequence[str]) -> bool:
 
 
 def _ratio(a: str, b: str) -> float:
-    """difflib's ratio depends on the order of its arguments."""
+    """Return difflib's ratio, which depends on the order of its arguments: the higher of the two."""
     return max(SequenceMatcher(None, a, b).ratio(), SequenceMatcher(None, b, a).ratio())
 
 
@@ -532,9 +536,9 @@ __all__ = [
     "as_renames",
     "automatic",
     "candidates",
-    "crossed",
     "crossing",
     "suspicions",
+    "swapped_types",
     "threshold_of",
     "weigh",
 ]

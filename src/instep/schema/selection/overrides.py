@@ -95,7 +95,7 @@ def bind(switch: Switch, catalog: Catalog, identity: str) -> Switch:
 
 
 def moves(switches: Sequence[Switch], catalog: Catalog, identity: str) -> list[tuple[Switch, Switch]]:
-    """(as it is kept, as it is now) of the switches whose object has another name or other ids by now."""
+    """Return (as recorded, as it is now) of the switches whose object has been renamed or has other ids."""
     bound = ((s, bind(s, catalog, identity)) for s in switches if s.table)
     return [(old, new) for old, new in bound if _place(old) != _place(new)]
 
@@ -115,7 +115,7 @@ class SelectionSides:
 def sides(
     selection: Selection, switches: Sequence[Switch], source: Catalog, accepted: Catalog, identity: str = ""
 ) -> SelectionSides:
-    """`selection` with the switches on top, under the names that their objects have on either side."""
+    """Return `selection` with the switches applied, under the names that their objects have on either side."""
     if not switches:
         return SelectionSides(selection, selection)
     return SelectionSides(*(with_switches(selection, switches, side, identity) for side in (source, accepted)))
@@ -124,8 +124,8 @@ def sides(
 def with_switches(
     selection: Selection, switches: Sequence[Switch], catalog: Catalog = NOTHING, identity: str = ""
 ) -> Selection:
-    """`selection` with the switches on top, each under the name that its object has in `catalog`, or under its own
-    where it has none: what is gone may come back."""
+    """Return `selection` with the switches applied, each under the name that its object has in `catalog`, or under
+    its own where it has none: what is gone may come back."""
     found: dict[str, set[str]] = {name: set() for name in ("on", "off", "masked", "schemas_on", "schemas_off")}
     for switch in switches:
         path = bind(switch, catalog, identity).path if switch.table else switch.path
@@ -150,7 +150,7 @@ def _sets(switch: Switch) -> Iterator[str]:
 
 
 def chosen(selection: Selection, change: Change, source: Catalog) -> Literal["on", "hashed"] | None:
-    """Return what a person has chosen about the object of this change, where that answers it."""
+    """Return a person's choice about the object of this change, where that answers it."""
     match change:
         case SchemaAdded():
             tables = (t for t in source.tables if t.schema == change.name)

@@ -80,7 +80,7 @@ def by_name(name: str) -> str:
 
 
 def _phrases() -> list[tuple[str, tuple[str, ...]]]:
-    """Longest first, so that `password hash` counts before `password`."""
+    """Return the phrases, longest first, so that `password hash` counts before `password`."""
     every = [(kind, tuple(p.split())) for kind, text in NAMES.items() for p in text.split(", ")]
     return sorted(every, key=lambda p: -len(p[1]))
 
@@ -101,7 +101,7 @@ def is_iban(text: str) -> bool:
 
 
 def is_card(text: str) -> bool:
-    """13 to 19 digits that begin as cards do, with the last as Luhn's check digit."""
+    """Return whether the text is a card number: 13 to 19 digits with a card's prefix and Luhn's check digit."""
     code = re.sub(r"[ -]", "", text)
     if _CARD.fullmatch(code) is None or len(set(code)) == 1:
         return False
@@ -116,7 +116,8 @@ def is_phone(text: str) -> bool:
 
 
 def is_ip(text: str) -> bool:
-    """IPv4 or IPv6, but no local or unspecified one. A number of a version has other parts or is short."""
+    """Return whether the text is an IPv4 or IPv6 address that is neither local nor unspecified. Version numbers have
+    other parts or are short."""
     if text.count(".") != 3 and ":" not in text:
         return False
     try:
@@ -127,12 +128,12 @@ def is_ip(text: str) -> bool:
 
 
 def is_ssn(text: str) -> bool:
-    """A social security number of the United States, written with dashes, that could have been given out."""
+    """Return whether the text is a US social security number, written with dashes, that could have been issued."""
     return _SSN.fullmatch(text) is not None
 
 
 def is_secret(text: str) -> bool:
-    """A key, token or password hash that says of itself what it is."""
+    """Return whether the text is a key, token or password hash in a form that names itself."""
     return _SECRET.match(text) is not None
 
 

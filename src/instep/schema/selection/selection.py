@@ -81,7 +81,7 @@ class Selection:
 
 
 def is_on(selection: Selection, table: Table) -> tuple[bool, str]:
-    """(whether the table is on, why): its schema, explicit choice, then exclusion, then inclusion, then its kind."""
+    """Return (whether the table is on, why): by its schema, an explicit choice, exclusion, inclusion, then its kind."""
     if table.schema in selection.schemas_off:
         return False, f"the schema {table.schema} is switched off"
     if table.path in selection.off:
@@ -100,7 +100,7 @@ def is_on(selection: Selection, table: Table) -> tuple[bool, str]:
 
 
 def column_is_on(selection: Selection, table: Table, column: Column) -> tuple[bool, str]:
-    """(whether the column is read, why). A key column cannot be off: see `hashed`."""
+    """Return (whether the column is read, why). A key column cannot be off: see `hashed`."""
     path = f"{table.path}.{column.name}"
     if path in selection.on:
         return True, "switched on"

@@ -69,7 +69,7 @@ class Paths:
 
 
 def plain(path: str) -> str:
-    """`/connectors/x/` as `/connections/x`; also below groups, but not the lists about connectors of the metadata."""
+    """Return `/connectors/x/` as `/connections/x`; also below groups, but not the metadata's lists about connectors."""
     parts = [part for part in path.split("/") if part]
     for place in (0, 2):
         if len(parts) > place and parts[place] == "connectors" and parts[0] in ("connectors", "groups"):
@@ -123,7 +123,7 @@ def _answer(request: Request, error: Exception) -> Response:
 
 
 async def _counted(request: Request, go_on: Callable[[Request], Awaitable[Response]]) -> Response:
-    """Tell what is left of the key's requests."""
+    """Add the key's remaining requests to the response."""
     response = await go_on(request)
     left: Allowance | None = getattr(request.state, "allowance", None)
     if left is not None:
@@ -182,7 +182,7 @@ class StoredJobs:
         urgent: bool = False,
         who: str,
     ) -> ApiJob:
-        """Some lanes are for what somebody waits for: rows do not move in them."""
+        """Queue a job. Some lanes are for jobs that somebody waits for: no rows move in them."""
         looks = policy_of(kind).reads_catalog
         priority = WAITED_FOR if urgent and (looks or kind == CONNECTION_TEST) else REQUESTED
         source = self.project(connection).source_of(connection) if looks else ""
@@ -217,7 +217,7 @@ class StoredJobs:
 
 
 def shown(job: model.Job) -> ApiJob:
-    """The store counts the attempts that have begun; here a job that waits is at its next one."""
+    """Return the job for the API. The store counts attempts that have begun; here a waiting job is at its next one."""
     attempt = job.attempt + 1 if job.status == "queued" else job.attempt
     return ApiJob(job.id, job.connection, job.kind, job.status, job.error, job.due, attempt, job.result, job.who)
 
@@ -226,7 +226,7 @@ PATH = "/v1"
 
 
 def ports_of(opened: OpenProject, rates: Rates, wait: float = WAIT) -> Ports:
-    """`wait`: seconds that a request waits for a job."""
+    """Return the API's ports; `wait` is the seconds that a request waits for a job."""
     store = opened.store
 
     def project(name: str) -> Project:

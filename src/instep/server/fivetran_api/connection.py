@@ -20,25 +20,29 @@ SetupState = Literal["incomplete", "connected", "broken"]
 
 @dataclass(frozen=True)
 class PendingJob:
-    """A queued or running job that moves rows. `attempt` counts from 1, `due` is when it may begin."""
+    """A queued or running job that moves rows."""
 
     running: bool
     due: datetime | None = None
+    """When it may begin."""
     attempt: int = 1
+    """Counts from 1."""
 
 
 @dataclass(frozen=True)
 class Status:
-    """`historical`: the first sync is not done yet. `rescheduled_for` is set while it is rescheduled only."""
+    """The status of a connection."""
 
     setup: SetupState
     sync: SyncState
     delayed: bool
     historical: bool
+    """The first sync is not done yet."""
     paused: bool
     succeeded: datetime | None = None
     failed: datetime | None = None
     rescheduled_for: datetime | None = None
+    """Set while it is rescheduled only."""
 
 
 def status(
@@ -51,8 +55,8 @@ def status(
     complete: bool = True,
     broken: bool = False,
 ) -> Status:
-    """`late_after`: seconds without a good sync after which it is delayed. `complete`: it could run at all; `broken`:
-    what it was set up with does not work any more."""
+    """Return the status. `late_after`: seconds without a successful sync after which it is delayed. `complete`: it
+    could run at all; `broken`: its set-up does not work any more."""
     later = [p.due for p in pending if _is_later(p, now) and p.attempt > 1 and p.due]
     sync: SyncState
     if outcomes.running or any(p.running or not _is_later(p, now) for p in pending):
@@ -84,7 +88,7 @@ MOVES = ("sync", "backfill", "refresh")
 
 
 def shown(ports: Ports, items: Sequence[Item]) -> list[dict[str, Any]]:
-    """Return these connections as clients read them; a constant number of queries for each page."""
+    """Return these connections as clients read them; the number of queries per page is constant."""
     names = [item.name for item in items]
     facts = Facts(
         ports.store.runs.outcomes(names),
@@ -116,7 +120,7 @@ class Facts:
     """Open reviews and pauses that block them."""
 
     def tasks(self, item: Item) -> list[dict[str, Any]]:
-        """Return what a person has to do before the connection goes on by itself."""
+        """Return the tasks that a person has to do before the connection continues by itself."""
         given = list(item.spec.get("tasks") or []) if item.kind == "foreign" else []
         if why := self.detection_off.get(item.name):
             message = f"Schema detection has switched itself off: {why}. Resolve it, then enable detection."
@@ -130,7 +134,7 @@ class Facts:
         return [*given, *(_task(t) for t in dict.fromkeys(found) if t.text not in reasons)]
 
     def warnings(self, item: Item) -> list[dict[str, Any]]:
-        """Return what is not as it was, though everything goes on."""
+        """Return warnings: what has changed, though everything continues."""
         return [_task(t) for t in self.troubles.get(item.name, ()) if t.what == "missing"]
 
     def status(self, item: Item, late_after: float) -> Status:
@@ -214,7 +218,7 @@ def sync_line(item: Item) -> str:
 
 
 def times(item: Item, fields: Mapping[str, Any]) -> tuple[int, str]:
-    """(minutes, time of day); `fields` has the last one of a connection that is not synced by itself."""
+    """Return (minutes, time of day); for a connection without a schedule `fields` has the last ones."""
     if line := sync_line(item):
         return minutes(line)
     return int(fields.get("sync_frequency") or DEFAULT), str(fields.get("daily_sync_time") or "")
@@ -238,7 +242,7 @@ def _status(now: Status, tasks: Sequence[Any], warnings: Sequence[Any]) -> dict[
 
 
 def instant(at: datetime | None) -> str | None:
-    """ISO 8601 in UTC with Z; None stays None."""
+    """Format as ISO 8601 in UTC with Z; None stays None."""
     return at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z") if at else None
 
 

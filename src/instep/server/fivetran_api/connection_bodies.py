@@ -103,7 +103,8 @@ def check_config(service: str, config: Mapping[str, Any]) -> None:
 
 
 def check_way(body: ConnectionFields, way: str) -> None:
-    """Refusal for what would have its source reached otherwise than by `way`, the networking method that it has."""
+    """Raise Refusal for a body that would have its source reached otherwise than by `way`, the connection's
+    networking method."""
     fields = body.model_dump(by_alias=True)
     if ids := [name for name in WAYS if fields[name]]:
         text = "the worker connects by itself: there are no agents, no private links and no managers of secrets"
@@ -117,8 +118,8 @@ def check_way(body: ConnectionFields, way: str) -> None:
 
 
 def check_permanent(body: ConnectionChange, group: str, service: str, namespace: str = "") -> None:
-    """Refusal for another value of what a connection is made with and never changes; its namespace ("": not known yet)
-    from when it has a source."""
+    """Raise Refusal for another value of what is fixed at creation; the namespace ("": not known yet) from when the
+    connection has a source."""
     config = body.config or {}
     changed = [("group_id", body.group_id, group)]
     changed += [(f"config.{key}", str(config[key]), namespace) for key in NAMES if namespace and config.get(key)]
@@ -142,7 +143,7 @@ def left_out(service: str, body: NewConnection | ConnectionChange, config: Mappi
 def noted(ports: Ports, kind: ObjectKind, names: Sequence[str]) -> dict[str, Mapping[str, Any]]:
     """Return the notes of these objects by name, in one query; objects without notes are left out."""
     by_document = {noted_of(kind, name): name for name in names}
-    return {by_document[one.name]: masked(one.spec) for one in ports.store.objects.several("noted", [*by_document])}
+    return {by_document[one.name]: masked(one.spec) for one in ports.store.objects.get_many("noted", [*by_document])}
 
 
 def note(context: RequestContext, kind: ObjectKind, name: str, fields: Mapping[str, Any]) -> None:

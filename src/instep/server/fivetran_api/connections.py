@@ -96,7 +96,7 @@ def create(context: RequestContextDep, body: Body) -> JSONResponse:
 
 @router.patch("/connections/{id}", **says(TestedConnection, takes=ConnectionChange))
 def change(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
-    """All of it is changed, or nothing. It is tested again only if that was asked for."""
+    """Change all of the connection, or nothing. It is tested again only on request."""
     item = context.connection(id)
     parsed = parse(ConnectionChange, body)
     context.allow(of_change(set(body) if item.kind == "foreign" else parsed.model_fields_set))  # all of it is kept
@@ -131,7 +131,7 @@ def delete(id: Name, context: RequestContextDep) -> JSONResponse:
 
 
 def _act(context: RequestContext, item: Item) -> Act | None:
-    """Return what two people have to ask for with four_eyes: to delete what has run."""
+    """Return the act for which four_eyes needs two people: deleting what has run."""
     if item.kind != "connection" or item.in_file or not context.ports.project(item.name).model.four_eyes:
         return None
     from instep.sync.two_people import DELETION, Act, leaving
@@ -140,7 +140,8 @@ def _act(context: RequestContext, item: Item) -> Act | None:
 
 
 def _leave_log(context: RequestContext, name: str) -> None:
-    """A worker takes its slot away at the source, which would keep its log for ever, and then the connection."""
+    """Queue the deletion of a connection with a log: a worker removes its slot at the source, which would otherwise
+    keep its log for ever, and then the connection."""
     source = context.ports.project(name).source_of(name)
     for job in context.ports.jobs.unfinished([name])[name]:
         if job.status == "running" and job.kind != "delete_connection":
@@ -152,7 +153,8 @@ def _leave_log(context: RequestContext, name: str) -> None:
 
 @router.post("/connections/{id}/connect-card", **says())
 def connect_card(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
-    """A card is a page of the service that runs connections for others, where its customers type their secrets."""
+    """Refuse a card: it is a page of the service that runs connections for others, where its customers type their
+    secrets."""
     context.connection(id)
     hint = f'set it up by PATCH /v1/connections/{id} with {{"config": ...}}'
     raise Refusal(405, f"Connection '{id}' has no connect card: nothing is hosted here.", hint=hint)
@@ -190,7 +192,7 @@ def _create_ours(context: RequestContext, name: str, fields: NewConnection, sinc
 
 
 def _create_foreign(context: RequestContext, name: str, fields: NewConnection, body: Mapping[str, Any]) -> Item:
-    """All fields are kept as they were sent."""
+    """Create a foreign connection; all fields are stored as they were sent."""
     spec = _stored_fields(body, fields, TEST_ONLY | _OURS)
     return context.ports.objects.create("foreign", name, spec, context.caller.name)
 
@@ -247,7 +249,8 @@ def _service(context: RequestContext, item: Item) -> str:
 
 
 def _schedule(change: ConnectionChange, item: Item, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """One that was said to be manual stays so until it is said to be auto again, and keeps its frequency meanwhile."""
+    """Return the schedule's fields. A connection that was set to manual stays so until it is set to auto again, and
+    keeps its frequency meanwhile."""
     is_manual = not sync_line(item) and fields.get("schedule_type") == "manual"
     if change.schedule_type == "manual" or (is_manual and change.schedule_type is None):
         return {"schedule": {"sync": None}} if sync_line(item) else {}
@@ -259,15 +262,16 @@ def _schedule(change: ConnectionChange, item: Item, fields: Mapping[str, Any]) -
 
 
 def _beside(config: Mapping[str, Any], parsed: NewConnection | ConnectionChange) -> dict[str, Any]:
-    """Return what a schedule in the project cannot say of one that is manual, and settings that have no effect."""
+    """Return the parts of a schedule that the project file cannot hold for a manual connection, and settings without
+    effect."""
     names = ("schedule_type", "sync_frequency", "daily_sync_time")
     found = parsed.model_dump(include=set(names), exclude_none=True, exclude_unset=True)
     return {**found, **({"config": echoed} if (echoed := early(config)) else {})}
 
 
 def _change_foreign(context: RequestContext, item: Item, change: ConnectionChange, body: Mapping[str, Any]) -> Item:
-    """One of a service that has sources gets its own as soon as it has settings. A request that came first may have
-    brought them."""
+    """Change a foreign connection. One of a service that has sources gets its own once it has settings; an earlier
+    request may have brought them."""
     with context.ports.store.transaction():
         item = context.connection(item.name)
         if item.kind == "foreign":
@@ -295,8 +299,8 @@ def _change_stored(context: RequestContext, item: Item, change: ConnectionChange
 
 
 def complete_waiting(context: RequestContext, group: str) -> None:
-    """Give the connections of a group that has a destination by now their sources; one that cannot have it says why in
-    a task."""
+    """Create the sources of a group's connections once it has a destination; one that cannot have it says why in a
+    task."""
     after = ""
     while items := context.ports.objects.connections(after=after, limit=100, group=group):
         after = items[-1].name

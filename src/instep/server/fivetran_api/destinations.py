@@ -47,10 +47,12 @@ DIRECTLY = "Directly"
 
 @dataclass(frozen=True)
 class Understood:
-    """`spec` are settings of ours, `echoed` what is kept beside them because its client reads it back."""
+    """Settings of a destination, as far as they are understood."""
 
     spec: Mapping[str, Any]
+    """Settings of ours."""
     echoed: Mapping[str, Any]
+    """What is kept beside them because its client reads it back."""
 
 
 def type_of(service: str) -> str:
@@ -173,7 +175,7 @@ def delete(id: Name, context: RequestContextDep) -> JSONResponse:
 
 @router.post("/destinations/{id}/test", **says(TestedDestination))
 def test(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
-    """A scratch table is made, written, altered and dropped."""
+    """Test a destination: a scratch table is created, written, altered and dropped."""
     item = existing(context, "Destination", id)
     tests = destination_tests(context, id, recorded=True)
     return success("Setup tests have been completed", {**_view(context, item), "setup_tests": tests})
@@ -208,7 +210,7 @@ def _shown(context: RequestContext, items: Sequence[Item]) -> list[dict[str, Any
 
 
 def _destination(item: Item, fields: Mapping[str, Any], wrong: str) -> dict[str, Any]:
-    """`fields` is what is noted of it, `wrong` why it does not work."""
+    """Return the destination for the API; `fields` is what is recorded of it, `wrong` why it does not work."""
     config = {**(fields.get("config") or {}), **{k: _masked(k, v) for k, v in item.spec.items() if k != "type"}}
     service = service_of(str(item.spec.get("type", "")), fields.get("service"))
     status = "incomplete" if wrong == UNTESTED else "broken" if wrong else "connected"

@@ -53,7 +53,7 @@ def group(id: Name, context: RequestContextDep) -> JSONResponse:
 
 @router.patch("/groups/{id}", **says(GroupOut, takes=NewGroupBody))
 def change_group(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
-    """The name changes, the id that everything refers to stays."""
+    """Rename a group; the id that everything refers to stays."""
     found, parsed = existing(context, "Group", id), parse(NewGroupBody, body)
     with context.write(body):
         if found.kind == "group":
@@ -95,7 +95,8 @@ def remove_user(id: Name, user: Name, context: RequestContextDep) -> JSONRespons
 
 
 def named(context: RequestContext, kinds: Sequence[Kind], after: str, limit: int) -> list[Item]:
-    """Several kinds as one list by name, of what the key may see; a key that sees few names them itself."""
+    """Return several kinds as one list by name, limited to what the key may see; a key that sees few names them
+    itself."""
     objects = context.ports.objects
     if context.caller.groups:
         named = sorted(name for name in context.caller.groups if name > after)
@@ -121,7 +122,7 @@ def remove(context: RequestContext, item: Item) -> None:
 
 
 def group_names(context: RequestContext, items: Sequence[Item]) -> dict[str, str]:
-    """Return what these groups are called, by id."""
+    """Return these groups' names, by id."""
     notes = noted(context.ports, "destination", [item.name for item in items if item.kind == "destination"])
     names = {item.name: item.spec if item.kind == "group" else notes.get(item.name, {}) for item in items}
     return {id: str(spec.get("name") or id) for id, spec in names.items()}

@@ -52,7 +52,7 @@ class ServedObjects:
     def connections(
         self, *, after: str = "", limit: int, group: str = "", namespace: str = "", groups: frozenset[str] = frozenset()
     ) -> Sequence[Item]:
-        """`groups`: connections into one of these destinations, or with one of these tags."""
+        """Return connections; `groups`: those into one of these destinations, or with one of these tags."""
         links: list[Link] = [("destination", group)] if group else []
         any_of: list[Link] = [link for name in groups for link in _scope(name)]
         ours = self._managed(after, limit, links, any_of, namespace)
@@ -99,7 +99,7 @@ class ServedObjects:
         return self._item(found) if found else None
 
     def sources(self, names: Collection[str]) -> Mapping[str, Item]:
-        return {found.name: _item(found) for found in self.objects.several("source", names)}
+        return {found.name: _item(found) for found in self.objects.get_many("source", names)}
 
     def create(self, kind: Kind, name: str, spec: Mapping[str, Any], who: str, since: Item | None = None) -> Item:
         if _is_stored(kind):
@@ -139,8 +139,8 @@ class ServedObjects:
         return _stored_item(made)
 
     def delete(self, kind: Kind, name: str, who: str, along: Callable[[], None] = nothing) -> None:
-        """A connection goes with its jobs, what is recorded of it, and its source, if nobody else uses that; its
-        tables at the destination stay. `along` is done in the same transaction."""
+        """Delete an object. A connection goes with its jobs, its records, and its source, if nobody else uses that;
+        its tables at the destination stay. `along` is done in the same transaction."""
         was = self._project if kind == "connection" else None
         with self._store.transaction():
             if _is_stored(kind):
@@ -185,7 +185,7 @@ class ServedObjects:
         return _item(found)
 
     def _connection(self, found: Managed, common: dict[str, str]) -> Item:
-        """`common`: the namespaces of destinations that are known already."""
+        """Return a connection for the API; `common` has the namespaces of destinations that are known already."""
         if found.by == "file":
             group, namespace = self._project.destination_of(found.name), self._project.namespace_of(found.name)
         else:
@@ -238,7 +238,7 @@ def _made(item: Item | None) -> tuple[datetime, str] | None:
 
 
 def _links(kind: Kind, spec: Mapping[str, Any]) -> list[Link]:
-    """Return what a document is found by: the group of a foreign connection."""
+    """Return the links by which a document is found: the group of a foreign connection."""
     return [("destination", str(spec.get("group_id", "")))] if kind == "foreign" else []
 
 
@@ -247,7 +247,7 @@ def _scope(name: str) -> tuple[Link, Link]:
 
 
 def merged(old: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON merge patch (RFC 7396)."""
+    """Apply a JSON merge patch (RFC 7396)."""
     out = dict(old)
     for name, value in patch.items():
         if value is None:

@@ -168,10 +168,8 @@ def retrieve(id: Name, context: RequestContextDep) -> JSONResponse:
 
 @router.post("", **says(dict[str, Any], takes=ConfigBody))
 def create(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
-    """Keep the choices for what the first look at the source will find, and answer them as they were sent.
-
-    Without a worker, or with a source that cannot be reached, the first sync is the first look.
-    """
+    """Store the choices for the objects that the first detection will find, and return them as they were sent.
+    Without a worker, or with an unreachable source, the first sync detects."""
     item, parsed = context.ours(id), parse(ConfigBody, body)
     patch = parsed.patch()
     chosen, store, who = precreated(patch), context.ports.store, context.caller.name
@@ -201,7 +199,7 @@ def modify(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
 
 @router.post("/reload", **says(SchemasOut, takes=ReloadBody, needs_body=False))
 def reload(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
-    """Looks at the source; then, if asked to, switches all schemas and tables on or off."""
+    """Detect the source's schema; then, on request, switch all schemas and tables on or off."""
     context.ours(id)
     parsed = parse(ReloadBody, body)
     mode = parsed.exclude_mode
@@ -279,7 +277,7 @@ def _whole(context: RequestContext, id: str, message: str) -> JSONResponse:
 
 
 def _patch(context: RequestContext, id: str, patch: ConfigPatch, body: Any, message: str) -> JSONResponse:
-    """Everything is checked before anything is changed."""
+    """Apply a patch; everything is checked before anything is changed."""
     item = context.ours(id)
     with context.ports.store.transaction():
         place, salt = _with_salt(context.place(id), item, patch)
@@ -316,8 +314,8 @@ def _set(context: RequestContext, id: str, settings: dict[str, object]) -> None:
 def _drop(
     context: RequestContext, id: str, requested: dict[tuple[str, str], tuple[str, ...]], body: DropBody
 ) -> JSONResponse:
-    """The next sync drops them; it is queued with the names, which are the consent. With four_eyes it is queued for the
-    second person who names the same columns."""
+    """Queue a sync that drops these columns; naming them is the consent. With four_eyes it waits for a second person
+    who names the same columns."""
     context.ours(id)
     paths = droppable(context.place(id), requested)
     if paths:

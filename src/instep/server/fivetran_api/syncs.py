@@ -45,7 +45,7 @@ def sync(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
 
 @router.post("/force", **says())
 def force(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
-    """The older form: a sync that is under way is the one that was asked for."""
+    """Start a sync (older form): one that is under way is the one that was requested."""
     return _sync(context, context.connection(id), SyncBody(), join=True)
 
 
@@ -131,7 +131,7 @@ def _runs(context: RequestContext, id: str) -> bool:
 
 
 def _resync(context: RequestContext, id: str, scope: Scope | None, message: str = RESYNCED) -> JSONResponse:
-    """Tables are asked for; the next sync reads them, which a paused connection has when it is resumed."""
+    """Request a reload of tables: the next sync reads them, which a paused connection has when it is resumed."""
     context.ours(id)
     tables, who, store = chosen(context.place(id), scope), context.caller.name, context.ports.store
     with store.transaction():
@@ -143,7 +143,7 @@ def _resync(context: RequestContext, id: str, scope: Scope | None, message: str 
 
 
 def connection_tests(context: RequestContext, name: str, *, recorded: bool = False) -> list[dict[str, Any]]:
-    """Return what they find, one entry a check. Refusal as `RequestContext.run`."""
+    """Run the connection's tests; return one entry per check. Raises Refusal as `RequestContext.run`."""
     return _found(context.run(name, CONNECTION_TEST, {}, key="test", recorded=recorded))
 
 

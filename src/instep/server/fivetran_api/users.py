@@ -74,7 +74,7 @@ class NewMember(Wire):
 
 @router.get("/users", **lists(UserOut))
 def users(request: Request, context: RequestContextDep) -> JSONResponse:
-    """The key that asks, and those who were invited, whom administrators see."""
+    """List the key that asks, and invited people, whom only administrators see."""
     seen = window(request)
     items, cursor = seen.cut(_all(context, seen.after, seen.limit + 1), lambda one: str(one["id"]))
     return page("Users retrieved successfully", items, cursor)
@@ -131,7 +131,7 @@ def members(request: Request, context: RequestContext, group: str) -> JSONRespon
 
 
 def add(context: RequestContext, group: str, body: Any) -> JSONResponse:
-    """Somebody who was invited may use a group, too."""
+    """Add an invited person to a group."""
     parsed = parse(NewMember, body)
     with context.ports.store.transaction():
         found = _by_address(context, parsed.email)
@@ -199,7 +199,7 @@ def _stored_users(context: RequestContext, after: str = "", limit: int | None = 
 
 
 def _found(context: RequestContext, id: str) -> Item:
-    """Somebody who was invited. Refusal: 409 for the key that asks, 404 for whom there is not."""
+    """Return somebody who was invited; raises Refusal: 409 for the key that asks, 404 for an unknown one."""
     context.allow(need("GET /keys/{key}"))
     if id == user_id(context.caller):
         raise Refusal(409, _OWN, hint=_KEYS)
@@ -225,7 +225,8 @@ def _member(context: RequestContext, one: dict[str, Any], group: str) -> dict[st
 
 
 def _invited(context: RequestContext, item: Item) -> dict[str, Any]:
-    """Verified, and active, once a key with that address as its name has been used."""
+    """Return an invited person for the API: verified, and active, once a key with that address as its name has been
+    used."""
     spec, key = item.spec, _key(context, item.spec["email"])
     used = max((s.last_used for s in key.secrets if s.last_used), default=None) if key else None
     return {

@@ -30,15 +30,16 @@ from instep.server.fivetran_api.http.services import MASK
 
 @dataclass(frozen=True)
 class Tried:
-    """`status` is the receiver's answer, 0 if there was none."""
+    """The result of a webhook's test."""
 
     succeed: bool
     status: int
+    """The receiver's answer, 0 if there was none."""
     message: str
 
 
 def check_url(guard: EgressGuard, url: str) -> None:
-    """Refusal (400) for what is not https; http is for hosts that the server's own settings list."""
+    """Raise Refusal (400) for a URL that is not https; http is for hosts that the server's own settings list."""
     to = place(url)
     if to.scheme == "http" and not _listed(guard, to.host, to.port):
         hint = "for a receiver in your own network list it: `egress: {allow: [ADDRESS]}`"
@@ -111,7 +112,7 @@ def retrieve(id: Name, context: RequestContextDep) -> JSONResponse:
 
 @router.patch("/{id}", **says(WebhookOut, takes=WebhookChange))
 def change(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
-    """One that is active, or becomes it, is tried with its new settings first."""
+    """Change a webhook; one that is active, or becomes it, is tried with its new settings first."""
     found, parsed = _found(context, id), parse(WebhookChange, body)
     _check_events(parsed.events or ())
     patch = {k: v for k, v in parsed.model_dump(exclude_none=True).items() if v != MASK}
@@ -161,7 +162,7 @@ def _create(context: RequestContext, parsed: NewWebhook, kind: Mapping[str, str]
 
 
 def _try(context: RequestContext, webhook: Mapping[str, Any]) -> None:
-    """Refusal (400) if its receiver does not take a test."""
+    """Raise Refusal (400) if the receiver does not accept a test."""
     found = tried(context.ports.egress(), webhook["url"], webhook.get("secret", ""), webhook["events"][0])
     if not found.succeed:
         hint = 'create it with {"active": false}, and activate it once its receiver answers'
@@ -185,7 +186,8 @@ def _shown(context: RequestContext, message: str, item: Item) -> JSONResponse:
 
 
 def _view(item: Item, closed: Container[str]) -> dict[str, Any]:
-    """The secret is never told. One whose receiver was not reached for days is not active any more."""
+    """Return a webhook for the API, without its secret. One whose receiver was not reached for days is not active
+    any more."""
     spec = item.spec
     group = {"group_id": spec["group_id"]} if spec.get("group_id") else {}
     return {

@@ -40,7 +40,7 @@ def sync(
 
 
 def _alone(the: ServerContext, writes: Write, name: str, tables: Sequence[str]) -> Response | None:
-    """The refusal of who is the first to let go of columns, where that takes two people."""
+    """Return the refusal for the first person who drops retained columns, where that takes two people."""
     from instep.sync.two_people import drop_retained_act
 
     act = drop_retained_act(name, the.store.accepted.catalog(name), tables) if the.project.model.four_eyes else None

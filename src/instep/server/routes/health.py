@@ -28,13 +28,13 @@ routes = open_router("health")
 
 @routes.get("/healthz", response_model=Health)
 def healthz(the: ServerDep) -> Health:
-    """The process answers."""
+    """Report that the process answers."""
     return Health(status="ok", version=the.version)
 
 
 @routes.get("/readyz", response_model=Health, responses={503: {"model": Health, "description": "Not now."}})
 def readyz(the: ServerDep) -> Any:
-    """The state store is readable and of this version."""
+    """Report whether the state store is readable and of this version."""
     try:
         the.store.events.last_number()
         if outgrown := the.store.outgrown():

@@ -159,13 +159,13 @@ def located(answer: Response) -> Response:
 
 
 def check_allow(the: ServerContext, who: Caller, name: str, requested: Any) -> None:
-    """Problem 403 for who may not say what is dropped."""
+    """Raise problem 403 for who may not decide what is dropped."""
     if requested.allow:
         check_drop(who, "allow")
 
 
 def check_plan(the: ServerContext, who: Caller, name: str, requested: Any) -> None:
-    """Problem 422 for a job that has made no plan for this connection."""
+    """Raise problem 422 for a job that has made no plan for this connection."""
     made = _job(the, who, requested.plan)
     if made is None or (made.connection, made.kind, made.status) != (name, "plan", "done"):
         why = f"job {requested.plan!r} has made no plan for connection {name}"
@@ -173,7 +173,7 @@ def check_plan(the: ServerContext, who: Caller, name: str, requested: Any) -> No
 
 
 def check_drop(who: Caller, field: str) -> None:
-    """Problem 403 for who may not say what is dropped, which `field` of the body does."""
+    """Raise problem 403 for who may not decide what is dropped, which `field` of the body does."""
     if not may(who.key.role, "approver"):
         key = who.key
         why = f"`{field}` decides what is dropped, which needs the role approver; API key {key.id} is {key.role}"
@@ -181,7 +181,7 @@ def check_drop(who: Caller, field: str) -> None:
 
 
 def check_owner(the: ServerContext, who: Caller, name: str, requested: Any) -> None:
-    """Problem 404 for a change, run or plan of another connection."""
+    """Raise problem 404 for a change, run or plan of another connection."""
     store, what = the.store, requested.what
     kind = what[:2]
     found: Run | StoredPlan | Review

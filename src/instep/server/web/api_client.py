@@ -123,7 +123,7 @@ class _Forwarded(Response):
         self.app, self.scope = app, scope
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let the application answer."""
+        """Pass the request on to the application."""
         await self.app({**self.scope, "client": scope.get("client")}, receive, send)
 
 

@@ -13,12 +13,13 @@ WIDTH, HEIGHT, LEFT, BOTTOM = 640, 150, 84, 22
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar: what it is about, its value, and the value in words. `bad`: it is marked as a failure."""
+    """One bar: what it is about, its value, and the value in words."""
 
     label: str
     value: float
     text: str
     bad: bool = False
+    """It is marked as a failure."""
 
 
 def bars(title: str, given: Sequence[Bar], most: str) -> Markup:

@@ -1,4 +1,5 @@
-"""What a form does, as text for other faces: the command, Python, the request with curl, and YAML for the project file.
+"""A form's operation as text for other faces: the command, Python, the request with curl, and YAML for the project
+file.
 
 No secret is in a copy: a value of a secret field is asked for where the copy runs.
 """
@@ -153,7 +154,7 @@ def _keywords(values: Values) -> Iterator[str]:
 
 
 def _call(text: str, **keywords: str) -> Callable[[Values], str]:
-    """Return what writes a call: {field} becomes its value as Python writes it, and {} the arguments that are given of
+    """Return a writer of calls: {field} becomes its value as Python writes it, and {} the given arguments of
     `keywords`: the name of each by the field that has its value."""
 
     def write(values: Values) -> str:
@@ -219,7 +220,7 @@ CALLS: Mapping[str, Callable[[Values], str]] = {
 
 
 def _command(*words: str, **options: str) -> Callable[[Values], list[str]]:
-    """Return what writes a command: words with {field} in them, then an option for each field that is given."""
+    """Return a writer of commands: words with {field} in them, then an option for each given field."""
 
     def write(values: Values) -> list[str]:
         parts = ["instep"]

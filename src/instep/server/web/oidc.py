@@ -44,7 +44,7 @@ class SignInAttempt:
 
     @classmethod
     def new(cls) -> SignInAttempt:
-        """Return one that nobody can guess."""
+        """Return an attempt that nobody can guess."""
         return cls(secrets.token_urlsafe(24), secrets.token_urlsafe(24), secrets.token_urlsafe(48))
 
     def text(self) -> str:

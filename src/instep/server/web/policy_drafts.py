@@ -29,12 +29,13 @@ MOST_RULES = 100
 
 @dataclass(frozen=True)
 class PolicyDraft:
-    """What a form says. `rest` are keys that the form has no fields for, which stay as they are."""
+    """What a form says."""
 
     preset: str = "allow_all"
     modifiers: Mapping[str, Any] = field(default_factory=dict)
     rules: tuple[Mapping[str, Any], ...] = ()
     rest: Mapping[str, Any] = field(default_factory=dict)
+    """Keys that the form has no fields for, which stay as they are."""
 
     @classmethod
     def of(cls, spec: Mapping[str, Any]) -> PolicyDraft:
@@ -46,7 +47,7 @@ class PolicyDraft:
 
     @classmethod
     def read(cls, form: Form, before: Mapping[str, Any]) -> PolicyDraft:
-        """Return what the fields of a form say; keys that they cannot say stay as they were `before`."""
+        """Parse a form's fields; keys without a field stay as they were `before`."""
         rules = tuple(
             _rule({name: _at(form, f"rule-{name}", n) for name in _RULE}, _at(form, "rule-rest", n))
             for n in range(min(len(form.get("rule-on", ())), MOST_RULES))
@@ -116,7 +117,7 @@ def dumped(spec: Mapping[str, Any]) -> str:
 
 
 def digest_of(spec: Mapping[str, Any]) -> str:
-    """Return what tells one draft from another."""
+    """Return a digest that differs between drafts."""
     return hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -56,12 +56,13 @@ _TEXTS = {
 
 @dataclass(frozen=True)
 class SectionForm:
-    """The form of one type of object. `more` are fields that are seldom needed."""
+    """The form of one type of object."""
 
     kind: ObjectKind
     type: str
     first: tuple[ActionField, ...]
     more: tuple[ActionField, ...]
+    """Fields that are seldom needed."""
 
     def spec(self, form: Mapping[str, Sequence[str]], before: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return the section that a form stands for: what differs from its default. A secret that is left empty stays

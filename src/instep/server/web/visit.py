@@ -37,13 +37,14 @@ HEADERS = {"Content-Security-Policy": rendering.CONTENT_POLICY, "Referrer-Policy
 
 @dataclass(frozen=True)
 class Visit:
-    """A signed-in request. `form`: the fields of a form, each with its values in order."""
+    """A signed-in request."""
 
     request: Request
     server: ServerContext
     session: Session
     token: str = field(repr=False)
     form: Mapping[str, list[str]] = field(default_factory=dict, repr=False)
+    """The fields of a form, each with its values in order."""
 
     @property
     def caller(self) -> Caller:
@@ -208,7 +209,7 @@ async def read_form(request: Request) -> dict[str, list[str]]:
 
 
 def check_origin(request: Request) -> None:
-    """Problem 403 for a form that another site has sent."""
+    """Raise problem 403 for a form that another site has sent."""
     site, origin = request.headers.get("sec-fetch-site", ""), request.headers.get("origin", "")
     own = origin == "" or urlsplit(origin).netloc == request.headers.get("host", "")
     if not (site in ("same-origin", "none") or (site == "" and own)):

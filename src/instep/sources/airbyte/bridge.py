@@ -1,5 +1,5 @@
-"""What the child process runs for a connector that speaks Airbyte's protocol: it starts the connector, and sends what
-that prints as the frames of our own connectors.
+"""The program of the child process for a connector that speaks Airbyte's protocol: it starts the connector, and sends
+its output as the frames of our own connectors.
 
     python -m instep.sources.airbyte.bridge FRAMES ANSWERS     two file descriptors
 
@@ -169,7 +169,7 @@ class Reading:
                     self._frames.read("saved")
 
     def _take_state(self, state: dict[str, Any]) -> None:
-        """A state counts for the records before it, if there were as many as it says."""
+        """Take a state as a barrier for the records before it, if there were as many as it states."""
         count = (state.get("sourceStats") or {}).get("recordCount")
         kind = state.get("type") or ("STREAM" if "stream" in state else "GLOBAL" if "global" in state else "LEGACY")
         if kind == "STREAM":
@@ -219,7 +219,7 @@ class Reading:
         self._progress.forget(ref for ref, stream in self._streams.items() if stream.plan.overwrite)
 
     def _count_records(self, ref: Ref, before: int) -> None:
-        """Let the records behind these have the numbers that follow: these do not come again."""
+        """Advance the record numbers past these records, which do not come again."""
         if (stream := self._streams[ref]).plan.first:
             self._progress.records[ref] = max(self._progress.records[ref], stream.plan.first + before)
 
@@ -265,7 +265,7 @@ class Reading:
         self._reported, self._has_news = time.monotonic(), False
 
     def _complete(self, stream: StreamRows) -> None:
-        """Its rows are all there are; one that is read as a whole begins again in the next run."""
+        """Complete a stream: all its rows have come. One that is read as a whole begins again in the next run."""
         stream.finish()
         if not stream.plan.resumes and not stream.fault:
             self._count_records(stream.plan.ref, stream.good)

@@ -30,11 +30,15 @@ class StreamTable:
     stream: Mapping[str, Any]
     sync_mode: SyncMode
     overwrite: bool
+    """Its rows are all that there is, once it is complete."""
     deletes: bool
+    """Records may be deletes."""
     key: tuple[str, ...]
     key_paths: tuple[ColumnPath, ...]
     cursor: tuple[str, ...]
     columns: Mapping[str, DataType]
+    """By name; those in `paths` are inside of objects that are taken apart, and `key_values` tells where parts of
+    the key are that lie in objects."""
     paths: Mapping[str, ColumnPath]
     key_values: Mapping[str, ColumnPath]
     required: frozenset[str]
@@ -162,7 +166,7 @@ def _cannot(path: str, what: str, hint: str) -> ProjectError:
 
 
 def _columns(schema: Any, *, flatten: bool) -> tuple[dict[str, DataType], dict[str, ColumnPath]]:
-    """(types by name, paths of the columns that are inside of objects)."""
+    """Return (types by name, paths of the columns that are inside of objects)."""
     columns: dict[str, DataType] = {}
     paths: dict[str, ColumnPath] = {}
     for name, one in properties(schema).items():

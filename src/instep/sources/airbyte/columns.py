@@ -268,7 +268,7 @@ def _local(value: Any) -> int:
 
 
 def _instant(value: Any) -> int:
-    """A time without a zone is one of UTC, as the protocol's own destinations take it."""
+    """Return microseconds since 1970; a time without a zone is UTC, as the protocol's own destinations take it."""
     found = _moment(value)
     return ((found if found.tzinfo is not None else found.replace(tzinfo=UTC)) - _EPOCH) // _MICROSECOND
 

@@ -1,4 +1,4 @@
-"""What is known about an Airbyte connector before it is started."""
+"""The configuration of an Airbyte connector, known before it is started."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from instep.project.sections.sources import AirbyteSourceSection
 
 
 class AirbyteConfig(AirbyteSourceSection):
-    """`name` is that of the connection, `folder` that of the project, at which relative paths of `command` begin."""
+    """The settings of an Airbyte connector."""
 
     type: Literal["airbyte"] = "airbyte"
     name: str = "airbyte"
+    """That of the connection."""
     folder: str = ""
+    """That of the project, at which relative paths of `command` begin."""

@@ -79,13 +79,13 @@ class DiscoveredStreams:
 
     @property
     def fingerprint(self) -> str:
-        """Return what is the same as long as nothing but texts and orders differ."""
+        """Return a fingerprint that differences in texts and orders leave unchanged."""
         parts = sorted(json.dumps(canonical_stream(one), sort_keys=True) for one in self.streams)
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 def spec(config: AirbyteConfig, log: LogCallback) -> Specification:
-    """Return what the connector wants to be configured with; that of a package is kept by its version."""
+    """Return the connector's specification; a package's is cached by its version."""
     found = program(config, log)
     if found.manifest is not None:
         own = found.manifest.get("spec")
@@ -196,7 +196,7 @@ _REPORT = "the log has its own account: report it to who maintains the connector
 
 
 def log_lines(message: Mapping[str, Any], hidden: Hidden) -> Iterator[LogLine]:
-    """Yield what a message of a connector says for the log, cleaned of secrets."""
+    """Yield a connector's message as log lines, cleaned of secrets."""
     match message.get("type"):
         case "LOG":
             entry = message.get("log")
@@ -212,7 +212,7 @@ def log_lines(message: Mapping[str, Any], hidden: Hidden) -> Iterator[LogLine]:
 
 
 def _ignore(configuration: Mapping[str, Any]) -> None:
-    """A connector without a configuration has none to save."""
+    """No-op: a connector without a configuration has none to save."""
 
 
 def _answer(
@@ -272,10 +272,12 @@ def _new_configuration(message: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 @dataclass(frozen=True)
 class _ProcessEnd:
-    """`code` is the exit code, negative for a signal, None if we ended it; `cause` is why the guard did, "" if not."""
+    """The end of a connector's process."""
 
     code: int | None
+    """The exit code, negative for a signal, None if we ended it."""
     cause: str = ""
+    """Why the guard did, "" if not."""
 
 
 class _Process:
@@ -306,7 +308,7 @@ class _Process:
             yield bytes(rest)
 
     def _data(self) -> bytes | None:
-        """Return what it has printed now; None at the end."""
+        """Return the output so far; None at its end."""
         left = self._until - time.monotonic()
         if left > 0 and select.select([self._output], [], [], left)[0]:
             return os.read(self._output, 1 << 16) or None
@@ -318,7 +320,7 @@ class _Process:
         )
 
     def hurry(self) -> None:
-        """Let it end soon: it has answered."""
+        """Shorten the connector's time: it has answered."""
         self._answered = True
         self._until = min(self._until, time.monotonic() + _AFTERWARDS)
 
@@ -440,7 +442,7 @@ def _cached(file: Path) -> dict[str, Any] | None:
 
 
 def _store(file: Path, answer: Mapping[str, Any]) -> None:
-    """Keep an answer; two processes that do so at once write the same."""
+    """Cache an answer; two processes that do so at once write the same."""
     file.parent.mkdir(parents=True, exist_ok=True)
     draft = file.with_suffix(f".{os.getpid()}.new")
     draft.write_text(json.dumps(answer), encoding="utf-8")

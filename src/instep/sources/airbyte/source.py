@@ -51,7 +51,7 @@ class ConfiguredMemory:
     saved at once, and stays where a state of an earlier moment is saved later."""
 
     def __init__(self, memory: Memory, written: Mapping[str, Any]) -> None:
-        """`written` is the configuration of the project file: a new one there is right again."""
+        """Take the saved configuration; it is void once `written`, that of the project file, has changed."""
         self._memory, self._written = memory, written
         self._of = hashlib.sha256(json.dumps(written, sort_keys=True, default=str).encode()).hexdigest()
         self._lock = threading.Lock()
@@ -154,7 +154,7 @@ class AirbyteDialect:
         return requests.spec(self._written, self._log)
 
     def check(self) -> None:
-        """Its program is looked for when it is started."""
+        """No-op: the connector's program is looked for when it is started."""
 
     def secrets(self) -> Iterable[tuple[str, str]]:
         written = requests.secrets_of(self._written, self.specification)
@@ -307,7 +307,7 @@ class AirbyteDialect:
         return self._known[1].starts(table)
 
     def restarted(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return what is left of a state where everything begins again: generations go on counting."""
+        """Return the part of a state that survives a restart from nothing: generations go on counting."""
         left = {name: state[name] for name in (*BESIDE_ROWS, "generations") if name in state}
         numbers = {(s, n): 0 for s, n, _ in state.get("generations", ())}
         numbers |= {(s, n): number for s, n, number, _ in state.get("records", ())}
@@ -400,7 +400,7 @@ class AirbyteSource(ConnectorSource):
         return Pin.parse(package).version if package else ""
 
     def breaking_changes(self) -> Sequence[BreakingChange]:
-        """Return what the file says that `metadata` names."""
+        """Return the breaking changes in the file that `metadata` names."""
         file = self._airbyte.config.metadata
         return read_breaking_changes(Path(file)) if file else ()
 
@@ -408,7 +408,7 @@ class AirbyteSource(ConnectorSource):
         return [table.document() for table in self._airbyte.discovered()]
 
     def test(self) -> list[Check]:
-        """The connector is asked to reach its source, then for its streams."""
+        """Ask the connector to reach its source, then for its streams."""
         try:
             found = requests.check(self._airbyte.config, _log, self._configured.save_configuration)
         except InstepError as error:
@@ -418,7 +418,7 @@ class AirbyteSource(ConnectorSource):
         return [Check("check", True, found.message or "the connector reaches its source"), *super().test()]
 
     def granularity(self) -> Granularity:
-        """Streams with a state each are read by themselves; one that they share goes with all of them."""
+        """Return what is read at once: streams with a state each by themselves, those that share one all together."""
         match self.memory.state().state.get("type", ""):
             case "LEGACY":
                 return "run"

@@ -1,4 +1,5 @@
-"""What an Airbyte connector wants to be configured with: its JSON Schema, which values are secret, what is wrong.
+"""The specification of an Airbyte connector: the JSON Schema of its configuration, its secrets, and errors in a
+configuration.
 
 The schemas are those of connectors: drafts up to 7, `oneOf` with a constant that tells the branch, and keys of
 Airbyte's own such as `airbyte_secret`.
@@ -52,11 +53,9 @@ class Specification:
         return tuple(value for value in found if not is_harmless(value))
 
     def problems(self, configuration: Mapping[str, Any]) -> list[str]:
-        """Return what is wrong with a configuration: place and reason, never the value itself.
-
-        A schema that is none itself finds nothing: the connector's own `check` decides. Nothing is fetched for it.
-        Raises SetupError if no schema can be checked here.
-        """
+        """Return the problems of a configuration: place and reason, never the value itself. An invalid schema yields
+        none: the connector's own `check` decides. Nothing is fetched for it. Raises SetupError if no schema can be
+        checked here."""
         try:
             from jsonschema import Draft7Validator
             from jsonschema.validators import validator_for
@@ -154,7 +153,7 @@ def _constants(branch: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _reason(error: ValidationError) -> str:
-    """Return what the schema demands; the value is part of no text, because it may be a secret."""
+    """Return the schema's demand; the value is in no text, because it may be a secret."""
     limit = error.validator_value
     match error.validator:
         case "type":
@@ -257,7 +256,7 @@ def _number_or_truth(text: str, kind: Any) -> Any:
 
 
 def _resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what a reference within the schema leads to."""
+    """Return the target of a reference within the schema."""
     for _ in range(20):
         target = schema.get("$ref")
         if not isinstance(target, str) or not target.startswith("#"):

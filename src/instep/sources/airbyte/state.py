@@ -55,7 +55,7 @@ class ConnectorProgress:
         return found
 
     def messages(self, refs: Iterable[Ref]) -> Any:
-        """Return what the connector is given for these streams; None for no state."""
+        """Return the connector's state messages for these streams; None for no state."""
         if self.type == "LEGACY":
             return self.legacy
         some = [(ref, self.streams[ref]) for ref in refs if ref in self.streams]
@@ -69,13 +69,13 @@ class ConnectorProgress:
         return self.legacy is None if self.type == "LEGACY" else ref not in self.streams
 
     def forget(self, refs: Iterable[Ref]) -> None:
-        """Let streams begin again; what they share with others stays."""
+        """Reset streams; what they share with others stays."""
         for ref in list(refs):
             self.streams.pop(ref, None)
 
     def number_records(self, refs: Iterable[Ref], again: Callable[[Ref], bool], start: int) -> bool:
-        """Give numbers from `start` on to the records of streams that have none, or are sent `again` from their first
-        one; return whether there are any."""
+        """Assign numbers from `start` on to the records of streams that have none, or are sent `again` from their
+        first one; return whether there are any."""
         new = False
         for ref in refs:
             if again(ref) or ref in self.replaced:

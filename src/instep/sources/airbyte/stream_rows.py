@@ -41,6 +41,7 @@ class StreamPlan:
     sent: int = 0
     reserved: int = 0
     replaces: bool = False
+    """Its records replace what is there, as they come."""
 
     @property
     def path(self) -> str:
@@ -59,7 +60,8 @@ class StreamRows:
     `is_limited`: it ended because its source has let it read no more for now."""
 
     def __init__(self, plan: StreamPlan, frames: FrameWriter, spill: SpilledFrames | None, place: Callable[[int], int]):
-        """`place` gives so many numbers in the order of operations, and returns the first of them."""
+        """Take where rows go; `place` reserves that many numbers in the order of operations, and returns the first
+        of them."""
         self.plan, self._frames, self._spill, self._place = plan, frames, spill, place
         self._packings: dict[str, Packing] = {name: packing(parse(kind)) for name, kind in plan.columns.items()}
         self.rows: list[dict[str, Any]] = []
@@ -105,7 +107,7 @@ class StreamRows:
         return counting[-1] if counting else None
 
     def flush(self) -> None:
-        """Hand on what has come, up to a record that no table can take."""
+        """Send the records so far, up to one that no table can take."""
         rows, self.rows, self.bytes = self.rows, [], 0
         notes, self._notes = self._notes, {}
         if self.fault:
@@ -141,7 +143,7 @@ class StreamRows:
         return min(found, default=None)
 
     def finish(self) -> None:
-        """Let the rows count that waited for the end of a stream which replaces all rows."""
+        """Release the rows that waited for the end of a stream which replaces all rows."""
         self.flush()
         if self._spill is None or self.fault or self.closed:
             return
@@ -249,7 +251,7 @@ class StreamRows:
         return _spread(row, (), {tuple(path[:n]) for path in self.plan.paths.values() for n in range(1, len(path))})
 
     def warnings(self) -> list[str]:
-        """Return what differed from the catalog, without values."""
+        """Return differences from the catalog, without values."""
         path = self.plan.path
         found = [f"{path}: records have {name}, which the catalog does not have" for name in self.unknown]
         for name, count in self.unfit.items():

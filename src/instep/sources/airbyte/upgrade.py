@@ -1,4 +1,4 @@
-"""What another version of a connector does otherwise: its specification, its streams, their keys, their states.
+"""The differences between two versions of a connector: its specification, its streams, their keys, their states.
 
 Both versions have been asked for the same source. Pure; what policy and models make of it is found elsewhere.
 """
@@ -46,10 +46,8 @@ def stream_path(stream: Stream) -> str:
 def specification_differences(
     before: Specification | None, after: Specification, configuration: Mapping[str, Any]
 ) -> tuple[UpgradeDifference, ...]:
-    """Return what the other version wants to be configured with otherwise, and what is wrong with the configuration.
-
-    Without the specification of the one `before`, only the latter is known.
-    """
+    """Return how the other version's specification differs, and what is wrong with the configuration. Without the
+    specification of the one `before`, only the latter is known."""
     found = [UpgradeDifference("spec", text, breaking=True) for text in after.problems(configuration)]
     if before is None:
         return tuple(found)
@@ -70,7 +68,7 @@ def specification_differences(
 
 
 def stream_differences(before: DiscoveredStreams, after: DiscoveredStreams) -> tuple[UpgradeDifference, ...]:
-    """Return what the other version does otherwise, stream by stream."""
+    """Return the differences of the other version, stream by stream."""
     old = {stream_path(one): one for one in before.streams}
     new = {stream_path(one): one for one in after.streams}
     moved = _moved(old, new)
@@ -197,5 +195,5 @@ def _is_set(configuration: Any, path: str) -> bool:
 
 
 def of_streams(differences: Sequence[UpgradeDifference], names: Sequence[str]) -> tuple[UpgradeDifference, ...]:
-    """Return those about the connector as a whole, or about one of these streams."""
+    """Return the differences of the connector as a whole, or of one of these streams."""
     return tuple(d for d in differences if not d.stream or d.stream in names)

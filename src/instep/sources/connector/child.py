@@ -52,13 +52,16 @@ _SHOWN = (
 
 @dataclass(frozen=True)
 class ChildEnd:
-    """`code` is the exit code, negative for a signal; `cause` is why the guard ended it, "" if it did not. `peak` is
-    in bytes, `cpu` in seconds."""
+    """The end of the child process."""
 
     code: int | None
+    """The exit code, negative for a signal."""
     cause: str
+    """Why the guard ended it, "" if it did not."""
     peak: int
+    """In bytes."""
     cpu: float
+    """In seconds."""
 
 
 class Child:
@@ -73,7 +76,7 @@ class Child:
         self.ended: ChildEnd | None = None
 
     def start(self, command: str, state: Mapping[str, Any] | None = None, scope: StreamScope = EVERYTHING) -> None:
-        """`command` is update, schema, form or test. Configuration and state go down a pipe."""
+        """Start the child; `command` is update, schema, form or test. Configuration and state go through a pipe."""
         self.hidden.note_state(state or {})
         self._folder = Temporary("connector", self._host.scratch)
         self._scratch = self._folder.path
@@ -125,7 +128,7 @@ class Child:
         self._guard.stdin.flush()
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """A line up the pipe; nothing if the process is gone, which the next read tells."""
+        """Send a line through the pipe; do nothing if the process is gone, which the next read reports."""
         data = memoryview(json.dumps(message).encode() + b"\n")
         with suppress(BrokenPipeError):
             while data:
@@ -133,7 +136,7 @@ class Child:
 
     @contextmanager
     def awaited(self) -> Iterator[None]:
-        """Its time runs inside: somebody wants to have something of it."""
+        """Count the time in the block as the child's: somebody waits for it."""
         self._since = time.monotonic()
         try:
             yield
@@ -157,7 +160,7 @@ class Child:
         return frame
 
     def _taken(self) -> float:
-        """Seconds, those that run now included."""
+        """Return the child's time in seconds, running time included."""
         return self._spent + time.monotonic() - self._since
 
     def _too_long(self) -> ReadError:
@@ -192,7 +195,7 @@ class Child:
         )
 
     def wait(self, timeout: float | None = None) -> ChildEnd:
-        """Waits for the end, and brings it about after `timeout` seconds."""
+        """Wait for the end, and brings it about after `timeout` seconds."""
         if self.ended is None:
             assert self._guard.stdin is not None
             assert self._guard.stdout is not None
@@ -225,8 +228,8 @@ class Child:
         self._folder.close()
 
     def _capture(self, descriptor: int, origin: str, level: str) -> threading.Thread:
-        """Every line of an output becomes a log line, a long one several. It is cleaned as a whole: what is cut first
-        may have half a secret at its end."""
+        """Log every line of an output, a long one as several. It is cleaned as a whole: a cut could leave half a
+        secret at the end."""
 
         def read() -> None:
             with os.fdopen(descriptor, encoding="utf-8", errors="replace") as lines:
@@ -264,7 +267,7 @@ def sandboxed(name: str, scratch: str, shown: Sequence[str]) -> list[str]:
 
 
 def answer(dialect: ConnectorDialect, command: str, log: Callable[[LogLine], None]) -> Any:
-    """Return what the connector says to `schema`, `form` or `test`; raises ReadError with its own error."""
+    """Return the connector's answer to `schema`, `form` or `test`; raises ReadError with its own error."""
     child = Child(dialect, log)
     try:
         child.start(command)

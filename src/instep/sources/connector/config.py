@@ -17,11 +17,11 @@ MIB = 1 << 20
 
 
 class ConnectorConfig(ConnectorSourceSection):
-    """A connector's folder (the one with `connector.py`) and what it is given, which may be secret. `name` is that of
-    the connection."""
+    """A connector's folder (the one with `connector.py`) and what it is given, which may be secret."""
 
     type: Literal["connector"] = "connector"
     name: str = "connector"
+    """That of the connection."""
 
     def is_lenient(self, table: str) -> bool:
         """Return whether invalid values of the table (`name` or `schema.name`) are kept as texts."""
@@ -34,7 +34,7 @@ class Hidden:
     texts alone: a value may as well be the name of a table."""
 
     def __init__(self, given: Iterable[tuple[str, str]]) -> None:
-        """`given` is what it is given, by name."""
+        """Hide the secrets among `given`, (name, value) pairs."""
         given = list(given)
         hide(*(value for name, value in given if names_secret(name) and not is_harmless(value)))
         self._own = Redactor(*(value for name, value in given if _is_secret(name, value)))

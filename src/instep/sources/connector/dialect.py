@@ -1,4 +1,4 @@
-"""What tells one kind of connector from another: how it is started, what it is given, what its errors mean.
+"""The differences between kinds of connectors: how it is started, what it is given, what its errors mean.
 
 A run knows none of it: it has a child that sends frames. The kind that is written for the Connector SDK is here.
 """
@@ -26,10 +26,11 @@ _UNINSTALLED = f"nobody runs its {INSTALLATION}: has this machine got what that 
 
 @dataclass(frozen=True)
 class Host:
-    """Environment of a child process. `program` is the folder of the guard and of `sdk/`, which have to be files;
-    folders of its own are made in `scratch`, "" for where the system has such."""
+    """Environment of a child process."""
 
     program: Path = Path(__file__).parent
+    """The folder of the guard and of `sdk/`, which have to be files; folders of its own are made in `scratch`, ""
+    for where the system has such."""
     scratch: str = ""
 
     @property
@@ -42,13 +43,15 @@ LOCAL_HOST = Host()
 
 @dataclass(frozen=True)
 class Launch:
-    """A program for the guard. `command` is followed by the numbers of two descriptors, for frames and for answers, and
-    by `arguments`; `folder` is where it begins. In a sandbox it sees what the system has, and the folders `shown`."""
+    """A program for the guard."""
 
     command: tuple[str, ...]
+    """Followed by the numbers of two descriptors, for frames and for answers, and by `arguments`."""
     folder: str
+    """Where it begins."""
     environment: Mapping[str, str]
     shown: tuple[str, ...]
+    """In a sandbox it sees what the system has, and the folders `shown`."""
     arguments: tuple[str, ...] = ()
 
 
@@ -75,11 +78,11 @@ class ConnectorDialect(Protocol):
         ...
 
     def secrets(self) -> Iterable[tuple[str, str]]:
-        """Yield what it is given, by name; some of it is secret."""
+        """Yield the values that it is given, by name; some are secret."""
         ...
 
     def launch(self, scratch: str, host: Host, log: Callable[[LogLine], None]) -> Launch:
-        """Return what is started; `scratch` is a folder of its own. SetupError if it cannot be installed."""
+        """Return what to start; `scratch` is a folder of its own. Raises SetupError if it cannot be installed."""
         ...
 
     def request(self, command: str, state: Mapping[str, Any], scope: StreamScope) -> Mapping[str, Any]:
@@ -95,11 +98,11 @@ class ConnectorDialect(Protocol):
         ...
 
     def notices(self) -> Iterator[LogLine]:
-        """Yield what people have to know at the beginning of a run."""
+        """Yield notices for people at the beginning of a run."""
         ...
 
     def look_again(self) -> Sequence[Mapping[str, Any]] | None:
-        """Return what it declares once a run is over, None for the same as before."""
+        """Return the declarations after a run, None if they are the same as before."""
         ...
 
     def is_lenient(self, table: str) -> bool:
@@ -115,7 +118,7 @@ class ConnectorDialect(Protocol):
         ...
 
     def restarted(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return what is left of a state where everything is sent again."""
+        """Return the part of a state that survives a restart from nothing."""
         ...
 
 

@@ -102,8 +102,8 @@ def requirements(folder: Path) -> tuple[str, ...]:
 
 
 def _lines(file: Path, folder: Path, within: tuple[Path, ...] = ()) -> list[str]:
-    """Without comments; a line that goes on after a backslash is one, and a file that is named stands for its lines.
-    Files of constraints are named from `folder` on."""
+    """Return the lines without comments; a line continued by a backslash is one, and a named file stands for its
+    lines. Files of constraints are named relative to `folder`."""
     data = file.read_bytes()
     utf16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))  # as PowerShell writes what it redirects
     found: list[str] = []
@@ -122,8 +122,8 @@ def _lines(file: Path, folder: Path, within: tuple[Path, ...] = ()) -> list[str]
 
 
 def contents(folder: Path, required: Sequence[str]) -> Iterator[str]:
-    """Digests of what is required as a file or folder on this machine: another content, another environment. The folder
-    of the connector itself counts as a place, where an environment links to it."""
+    """Yield digests of required files and folders of this machine: another content needs another environment. The
+    connector's own folder counts by its path where an environment links to it."""
     for line in required:
         if (place := _local(folder, line)) is None:
             continue
@@ -152,8 +152,8 @@ def _local(folder: Path, line: str) -> Path | None:
 
 
 def _copied(folder: Path, line: str) -> str:
-    """Without `-e` where it names a package beside the connector: an environment that links to it would lead all who
-    require the same content to the folder of the first."""
+    """Return the line without `-e` where it names a package beside the connector: an environment that links to it
+    would lead all who require the same content to the first one's folder."""
     place = _local(folder, line)
     if not _EDITABLE.match(line) or place is None or not place.exists() or place.resolve() == folder.resolve():
         return line
@@ -162,7 +162,8 @@ def _copied(folder: Path, line: str) -> str:
 
 
 def _for_pip(folder: Path, line: str) -> str:
-    """pip looks for constraints beside the file that names them, which is a copy in the environment."""
+    """Return the line with an absolute path of constraints: pip looks for them beside the file that names them,
+    which is a copy in the environment."""
     named = _CONSTRAINED.fullmatch(line)
     return f"-c {shlex.quote(str((folder / named[1]).resolve()))}" if named else line
 
@@ -243,8 +244,8 @@ def _has_pip() -> bool:
 
 
 def _run(command: Sequence[str], owner: str, hint: str, place: Path | None = None) -> str:
-    """In `place`, whose modules must not stand before those of Python: `command` has `-I`. Packages that are built are
-    code of others, so it sees of our variables what connectors see, and what pip is configured by."""
+    """Run a command in `place`, whose modules must not shadow Python's: `command` has `-I`. Building a package runs
+    code of others, so it sees the variables that connectors see, and those that configure pip."""
     env = {key: value for key, value in os.environ.items() if key in PASSED or _PIP_READS.fullmatch(key)}
     try:
         done = subprocess.run(
@@ -275,7 +276,7 @@ def _offered() -> list[importlib.metadata.Distribution]:
 
 
 def _offer(folder: Path) -> None:
-    """`requests` as it is here, where pip has not brought it: connectors that require nothing need no package index."""
+    """Add `requests` from here where pip has not brought it: connectors that require nothing need no package index."""
     (target,) = (folder / "lib").glob("python3*/site-packages")
     for distribution in _offered():
         if (target / distribution.name.replace("-", "_")).exists():

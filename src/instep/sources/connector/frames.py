@@ -18,10 +18,12 @@ _LARGEST_HEAD, _LARGEST_BODY = 64 << 20, 512 << 20
 
 @dataclass(frozen=True)
 class Frame:
-    """`head` says what it is under `frame`; `body` are the bytes of rows."""
+    """A frame of the pipe."""
 
     head: Mapping[str, Any]
+    """Says what it is under `frame`."""
     body: memoryview
+    """The bytes of rows."""
 
     @property
     def kind(self) -> str:

@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def _plan() -> dict[str, Any]:
-    """Byte by byte: nothing that comes later may be taken along."""
+    """Read the plan byte by byte, so that nothing behind it is consumed."""
     line = b""
     while not line.endswith(b"\n"):
         if not (byte := os.read(0, 1)):
@@ -76,7 +76,7 @@ def _start(plan: dict[str, Any], libc: Any) -> int:
 
 
 def _watched(child: int, memory: int) -> tuple[int | None, str, int]:
-    """(status of the process, why it was ended if it was, the most bytes that all had together)."""
+    """Return (status of the process, why it was ended if it was, peak bytes of all processes together)."""
     peak = 0
     while True:
         if (status := _reaped(child)) is not None:
@@ -106,7 +106,7 @@ def _reaped(child: int) -> int | None:
 
 
 def _descendants() -> list[int]:
-    """Whose parents lead to this process: those that are orphaned become its children."""
+    """Return all processes below this one; orphans become its children."""
     found, left = [], [os.getpid()]
     while left:
         more = _children(left.pop())
@@ -116,7 +116,8 @@ def _descendants() -> list[int]:
 
 
 def _children(number: int) -> list[int]:
-    """Of all threads of a process; by looking at every process where the kernel keeps no such list."""
+    """Return the children of all threads of a process; by looking at every process where the kernel keeps no such
+    list."""
     try:
         threads = os.listdir(f"/proc/{number}/task")
     except OSError:

@@ -35,25 +35,28 @@ _DIGITS = re.compile(r"\d+")
 
 @dataclass(frozen=True)
 class SentColumn:
-    """`types`: each type that its values had, none if it never had one. `values`: how many upserts had one that is not
-    null."""
+    """A column that a connector has sent."""
 
     name: str
     types: tuple[DataType, ...] = ()
+    """Each type that its values had, none if it never had one."""
     declared: bool = False
     values: int = 0
+    """How many upserts had one that is not null."""
     key: bool = False
 
 
 @dataclass(frozen=True)
 class SentTable:
-    """`rows`: upserts; `operations`: these, updates, deletes and truncates."""
+    """A table that a connector has sent."""
 
     path: str
     declared: bool = False
     key: tuple[str, ...] = ()
     rows: int = 0
+    """Upserts."""
     operations: int = 0
+    """These, updates, deletes and truncates."""
     columns: tuple[SentColumn, ...] = ()
 
 
@@ -245,7 +248,7 @@ class Sent:
 
 
 def _values(files: Iterable[Path]) -> Iterator[tuple[str, int]]:
-    """(column, upserts with a value in it), several times for one column."""
+    """Yield (column, upserts with a value in it), possibly several times per column."""
     for file in files:
         with pq.ParquetFile(file) as parquet:
             for batch in parquet.iter_batches():
@@ -253,7 +256,7 @@ def _values(files: Iterable[Path]) -> Iterator[tuple[str, int]]:
 
 
 def _counted(batch: pa.RecordBatch) -> Iterator[tuple[str, int]]:
-    """Of the record's own columns."""
+    """Yield the counts of the record's own columns."""
     upserts = batch.filter(pc.equal(batch.column(OP), UPSERT))
     own = len((OP, SEQ, GIVEN))
     for name, column in zip(upserts.schema.names[own:], upserts.columns[own:], strict=True):

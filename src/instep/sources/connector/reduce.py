@@ -54,12 +54,13 @@ class SegmentScan:
 
 @dataclass(frozen=True)
 class ConnectorScan:
-    """`columns` of the rows that are `what`, in this order. The row id is the key of a table that has no other."""
+    """A read of a segment's rows."""
 
     table: str
     what: What
     key: tuple[str, ...]
     columns: tuple[str, ...]
+    """Of the rows that are `what`, in this order. The row id is the key of a table that has no other."""
     parts: tuple[SegmentScan, ...]
 
     def to_text(self) -> str:
@@ -82,8 +83,8 @@ class ConnectorScan:
         return sum(p.updates for p in self.parts)
 
     def batches(self, columns: Sequence[str]) -> Iterator[tuple[pa.Array, Mapping[str, pa.Array]]]:
-        """(numbers, the columns that the file has, the row id included) batch by batch, in the order in which they were
-        sent, without what a later truncate has removed."""
+        """Yield (numbers, the columns that the file has, the row id included) batch by batch, in the order in which
+        they were sent, without what a later truncate has removed."""
         cut, ids = self.cut, RowIds()
         for at, part in enumerate(self.parts):
             if number(at + 1, 0) <= cut:
@@ -116,9 +117,9 @@ def number(part: int, place: int) -> int:
 
 
 def row_ids(columns: Mapping[str, pa.Array], rows: int, ids: RowIds) -> pa.Array:
-    """SHA-256 of each record in hex: of its number, if it has one, else of its values that are not NULL by name,
-    whatever their order. Numbers count by their value, whatever their type: 1, 1.0 and 1.00 are one. `ids` counts those
-    of the same values, where each is a row."""
+    """Return each record's SHA-256 in hex: of its number, if it has one, else of its values that are not NULL by
+    name, in any order. Numbers count by value, whatever their type: 1, 1.0 and 1.00 are one. `ids` counts records of
+    equal values, where each is a row."""
     records = columns.get(RECORD, pa.nulls(rows))
     numbers = records.to_pylist() if records.null_count == 0 else []
     if numbers and numbers[0] != EACH:
@@ -251,7 +252,7 @@ def _load_raw(db: duckdb.DuckDBPyConnection, scan: ConnectorScan) -> None:
 
 
 def _places(given: pa.Array, scan: ConnectorScan) -> pa.Array:
-    """Places of the columns that each operation gave and that are read."""
+    """Return the positions of the columns that each operation gave and that are read."""
     places = {name: at for at, name in enumerate(scan.columns)}
     known: dict[str | None, list[int]] = {None: []}
     texts = plain(given).to_pylist()

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from instep.sources.connector.source import Memory
 
 
-def keep(segment: Segment, table: SegmentTable, place: Path, key: bytes) -> None:
-    """The table's part of a segment in a folder of its own, that only its owner can read."""
+def seal_pending(segment: Segment, table: SegmentTable, place: Path, key: bytes) -> None:
+    """Move the table's part of a segment to a folder of its own, sealed, that only its owner can read."""
     place.mkdir(parents=True, mode=0o700)
     for path in table.paths:
         seal(Path(segment.folder) / path, place / path, key)
@@ -48,13 +48,13 @@ def keep(segment: Segment, table: SegmentTable, place: Path, key: bytes) -> None
 
 
 def pending_table(place: str) -> SegmentTable:
-    """What `keep` has kept; StageError if it is not there any more."""
+    """Return what `seal_pending` has stored; raises StageError if it is gone."""
     (table,) = read_manifest(place).tables
     return table
 
 
 def opened(place: str, key: bytes, folder: Path) -> None:
-    """Its files as they were, for as long as a run reads them."""
+    """Unseal its files for as long as a run reads them."""
     folder.mkdir(parents=True, mode=0o700)
     for path in pending_table(place).paths:
         unseal(Path(place) / path, folder / path, key)
@@ -83,7 +83,8 @@ class ConnectorRun:
         log: Callable[[LogLine], None],
         remote: Callable[..., RemoteSegments] | None = None,
     ) -> None:
-        """`remote` makes its segments where the child runs on other machines; without it, it runs beside us."""
+        """Prepare a run; `remote` makes its segments where the child runs on other machines. Without it, it runs
+        beside us."""
         self.memory, self.salt = memory, salt
         self.root = Path(folder)
         self.place = self.root / f"run-{uuid4().hex[:12]}"
@@ -121,7 +122,7 @@ class ConnectorRun:
         return ".".join(filter(None, ref)) in self._scope.again or self._dialect.starts(self._state, ref)
 
     def _tidy(self) -> None:
-        """What runs that died have left: a connection has one run at a time."""
+        """Delete what dead runs have left: a connection has one run at a time."""
         names = {Path(h.place).name for h in self.pending}
         for folder in self.root.glob("run-*"):
             shutil.rmtree(folder, ignore_errors=True)
@@ -207,7 +208,7 @@ class ConnectorRun:
         return str(place)
 
     def hold(self, refs: frozenset[Ref]) -> None:
-        """Their files are sealed; what is recorded of them comes with the state."""
+        """Seal the files of these tables; their records come with the state."""
         self._fresh = []
         for segment in self.group:
             for table in segment.tables:
@@ -215,7 +216,7 @@ class ConnectorRun:
                 if ref in refs and counts_of(table):
                     place = self.root / f"held-{uuid4().hex[:12]}"
                     half = new_half()
-                    keep(segment, table, place, key_of(half, self.salt))
+                    seal_pending(segment, table, place, key_of(half, self.salt))
                     self._fresh.append((ref, str(place), table.rows + len(table.truncates), half))
 
     def done(self, loaded: frozenset[Ref], *, run: str, fence: int) -> None:
@@ -245,7 +246,7 @@ def takes_back(segment: Segment, before: Segment) -> bool:
 
 
 def _size(segment: Segment) -> int:
-    """Bytes."""
+    """Return the size in bytes."""
     return sum(f.bytes for t in segment.tables for f in t.files)
 
 
@@ -315,8 +316,8 @@ class _Ahead:
         return tuple(found)
 
     def close(self) -> None:
-        """The thread closes what it reads, or is over before that is closed here: a descriptor that is closed under it
-        may be somebody else's by then. One that does not end leaves what the next run removes."""
+        """Stop the thread before what it reads is closed: a descriptor that is closed under it may be somebody
+        else's by then. A thread that does not end leaves what the next run removes."""
         self._stop.set()
         self._segments.stop()
         self._thread.join(_ENDING)

@@ -43,7 +43,7 @@ def seal(plain: Path, sealed: Path, key: bytes) -> None:
 
 
 def unseal(sealed: Path, plain: Path, key: bytes) -> None:
-    """StageError if it is not as it was written, or the key is another one."""
+    """Raise StageError if it is not as it was written, or the key is another one."""
     from cryptography.exceptions import InvalidTag
 
     try:
@@ -58,7 +58,7 @@ def unseal(sealed: Path, plain: Path, key: bytes) -> None:
 
 
 def sealed_pieces(source: Readable, name: str, key: bytes) -> Iterator[bytes]:
-    """Yield what `source` holds, sealed as the content of the file of that name."""
+    """Yield the content of `source`, sealed as the file of that name."""
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     cipher = AESGCM(key)
@@ -92,7 +92,7 @@ def _pieces(source: Readable, size: int) -> Iterator[tuple[bytes, bool]]:
 
 
 def _whole(source: Readable, size: int) -> bytes:
-    """So many bytes, fewer at the end only: what comes from afar may be read in smaller parts."""
+    """Return so many bytes, fewer only at the end: a remote source may deliver smaller parts."""
     piece = source.read(size)
     while piece and len(piece) < size and (more := source.read(size - len(piece))):
         piece += more

@@ -20,24 +20,29 @@ Ref = tuple[str, str]
 
 @dataclass(frozen=True)
 class SeenColumn:
-    """`declared`: its type was when it came last. `came`: a value of it ever did. `silent`: rows have come last without
-    one, after others with one. `found` holds all values that came, where the declared type does not."""
+    """A column as the connector has declared and sent it so far."""
 
     type: DataType
     declared: bool = False
+    """Its type was when it came last."""
     came: bool = False
+    """A value of it ever did."""
     silent: bool = False
+    """Rows have come last without one, after others with one."""
     found: DataType = field(default_factory=Unknown)
+    """Holds all values that came, where the declared type does not."""
 
 
 @dataclass(frozen=True)
 class SeenTable:
-    """`key` is the declared one, empty for none. `sent`: rows of it have come."""
+    """A table as the connector has declared and sent it so far."""
 
     key: tuple[str, ...]
+    """The declared one, empty for none."""
     columns: Mapping[str, SeenColumn]
     declared: bool = False
     sent: bool = False
+    """Rows of it have come."""
 
     def table(self, ref: Ref) -> Table:
         """Return the table as a source table. Without a key the row id is the key."""
@@ -64,10 +69,11 @@ class SeenTable:
 
 @dataclass(frozen=True)
 class SeenTables:
-    """`left`: tables of which operations were neither taken nor held, and that have not been asked for again since."""
+    """All tables that the connector has declared and sent so far."""
 
     tables: Mapping[Ref, SeenTable] = field(default_factory=dict)
     left: frozenset[Ref] = frozenset()
+    """Tables of which operations were neither taken nor held, and that have not been asked for again since."""
 
     def after(self, segment_tables: Iterable[SegmentTable], *, every: bool = False) -> SeenTables:
         """Return the tables after a segment or a declaration, which names every declared table. `every`: there are no
@@ -101,7 +107,7 @@ class SeenTables:
         return self._named(lambda ref, name, c: c.silent and not c.declared)
 
     def begun(self, before: SeenTables) -> dict[Ref, frozenset[str]]:
-        """Columns, of tables that were there `before`, whose first value has come since."""
+        """Return columns, of tables that were there `before`, whose first value has come since."""
 
         def is_first(ref: Ref, name: str, column: SeenColumn) -> bool:
             then = before.tables[ref].columns.get(name) if ref in before.tables else column
@@ -134,7 +140,7 @@ class SeenTables:
 
 
 def _met_all(before: SeenTable | None, now: SegmentTable, *, every: bool) -> SeenTable:
-    """With what each checkpoint of the segment has told, as if it had been a segment of its own."""
+    """Return the table with what each checkpoint of the segment has added, as if it had been a segment of its own."""
     for step in now.steps:
         before = _met(before, step, every=every)
     return _met(before, now, every=every) if before is None or not now.steps else before
@@ -162,7 +168,8 @@ def _came(column: SegmentColumn) -> bool:
 def _with_values(
     before: SeenColumn | None, column: SeenColumn, now: SeenColumn | None, table: SegmentTable
 ) -> SeenColumn:
-    """With whether values of it came. Updates give what they like: only whole rows tell that a column is silent."""
+    """Return the column with whether values of it came. Only whole rows show that a column is silent, as updates may
+    omit any."""
     if now is not None and now.came:
         return replace(column, came=True, silent=False)
     if before is None:
@@ -171,8 +178,8 @@ def _with_values(
 
 
 def _column(before: SeenColumn | None, now: SeenColumn) -> SeenColumn:
-    """A declared type is what it says; one that is inferred never becomes narrower. Integers fit into floats as long as
-    they are small: one that does not is an invalid value, which is better than a column of texts."""
+    """Return the joined column. A declared type is final; an inferred one never becomes narrower. Integers fit into
+    floats as long as they are small: a large one is an invalid value, which is better than a column of texts."""
     if before is not None and before.declared and now.declared and before.type == now.type:
         return replace(now, found=promote(before.found, now.found))
     if before is None or now.declared:
@@ -208,5 +215,5 @@ def _renamed(column: str) -> str:
 def _column_from(
     kind: str, declared: bool, came: bool = True, silent: bool = False, found: str = "unknown"
 ) -> SeenColumn:
-    """What was kept before `came` was known has come, as far as anybody can tell."""
+    """Return the column; one recorded before `came` was known counts as one with values."""
     return SeenColumn(parse(kind), declared, came, silent, parse(found))

@@ -46,19 +46,22 @@ def stored_name(column: str) -> str:
 
 @dataclass(frozen=True)
 class SegmentColumn:
-    """`declared`: its type was. A key without a value and a declaration is `unknown`. With `invalid_values` (as many
-    values do not fit the declared type) the files hold texts. `met`: the types of its values, if these were several.
-    `empty`: no value of it came. `found` is what holds all values of a column whose declared type does not."""
+    """A column of a segment."""
 
     name: str
     type: DataType
     declared: bool = False
+    """Its type was. A key without a value and a declaration is `unknown`."""
     key: bool = False
     nullable: bool = True
     invalid_values: int = 0
+    """With `invalid_values` (as many values do not fit the declared type) the files hold texts."""
     met: tuple[DataType, ...] = ()
+    """The types of its values, if these were several."""
     empty: bool = False
+    """No value of it came."""
     found: DataType = field(default_factory=Unknown)
+    """What holds all values of a column whose declared type does not."""
 
     @property
     def stored(self) -> DataType:
@@ -68,9 +71,10 @@ class SegmentColumn:
 
 @dataclass(frozen=True)
 class SegmentFile:
-    """`path` is relative to the segment's folder."""
+    """A file of a segment."""
 
     path: str
+    """Relative to the segment's folder."""
     rows: int
     bytes: int
 
@@ -86,10 +90,10 @@ class SegmentUpload:
 
 @dataclass(frozen=True)
 class SegmentTable:
-    """`schema` is "" unless the connector named one. `truncates` are their places in the order of `__seq`: each is for
-    what stood before it. `steps`: what its checkpoints told of it one after the other, if not all told the same."""
+    """A table of a segment."""
 
     schema: str
+    """"" unless the connector named one."""
     name: str
     declared: bool
     key: tuple[str, ...] = ()
@@ -99,8 +103,10 @@ class SegmentTable:
     updates: int = 0
     deletes: int = 0
     truncates: tuple[int, ...] = ()
+    """Their places in the order of `__seq`: each is for what stood before it."""
     uploads: tuple[SegmentUpload, ...] = ()
     steps: tuple[SegmentTable, ...] = ()
+    """What its checkpoints told of it one after the other, if not all told the same."""
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -134,27 +140,30 @@ class OperationCounts:
 
 @dataclass(frozen=True)
 class LogLine:
-    """`level` is debug, info, warning or error; `origin` is `connector` (the SDK's logging), `stdout`, `stderr`, or
-    `instep` for what we say about it."""
+    """A line for the log."""
 
     level: str
+    """Debug, info, warning or error."""
     message: str
     origin: str = "connector"
+    """`connector` (the SDK's logging), `stdout`, `stderr`, or `instep` for what we say about it."""
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Operations up to a checkpoint, or to several. `number` counts from 1. `state` is that of the last one, None if
-    the sync ended without one after the last rows; `ends`: nothing comes after it. `digest` is of all the rest, the
-    same for the same bytes."""
+    """Operations up to a checkpoint, or to several."""
 
     number: int
+    """Counts from 1."""
     folder: str
     state: Mapping[str, Any] | None = field(repr=False)
+    """That of the last one, None if the sync ended without one after the last rows."""
     ends: bool
+    """Nothing comes after it."""
     tables: tuple[SegmentTable, ...]
     warnings: tuple[str, ...] = ()
     digest: str = ""
+    """Of all the rest, the same for the same bytes."""
 
     @property
     def counts(self) -> OperationCounts:

@@ -1,4 +1,4 @@
-"""What a connector has shown by now, and the operations of the group of segments at hand."""
+"""The tables that a connector has shown so far, and the operations of the group of segments at hand."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ class ConnectorSnapshot:
         return [Chunk(key, 0, scan.to_text(), rows, size, lane=read.source.path)]
 
     def place_files(self, read: TableRead) -> None:
-        """Files come before their rows, and never where the rows do not tell of them."""
+        """Place files before their rows, and never where the rows do not name them."""
         if [c.hashed for c in read.columns if c.source and c.source.name == COLUMN] != [False]:
             return
         for folder, table in self.folders.get(read.source.ref, ()):
@@ -164,7 +164,7 @@ class ConnectorSnapshot:
         )
 
     def moved(self, catalog: Catalog) -> frozenset[Ref]:
-        """What has come does not change any more."""
+        """Return no table: what has come does not change any more."""
         return frozenset()
 
 

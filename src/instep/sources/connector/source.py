@@ -56,7 +56,8 @@ class Memory(Protocol):
         run: str,
         fence: int,
     ) -> None:
-        """One transaction: the state is saved (None: the one before stays), operations are held and let go."""
+        """Save the state (None: keep the one before) and which operations are pending or released, in one
+        transaction."""
         ...
 
 
@@ -89,7 +90,7 @@ class ConnectorSource(WholeCatalog):
         return found
 
     def test(self) -> list[Check]:
-        """Its environment is made, and it is asked for its tables."""
+        """Create its environment, and ask it for its tables."""
         try:
             found = self.declared
         except InstepError as error:
@@ -99,7 +100,7 @@ class ConnectorSource(WholeCatalog):
 
     @contextmanager
     def snapshot(self) -> Iterator[ConnectorSnapshot]:
-        """While a run is under way, what its group of segments brought."""
+        """Yield, while a run is under way, what its group of segments brought."""
         if self._run is not None:
             run = self._run
             noted = self.dialect.notes_rows
@@ -154,7 +155,7 @@ class ConnectorSource(WholeCatalog):
             run.close()
 
     def _remote(self) -> Callable[..., RemoteSegments] | None:
-        """Return what makes the segments of a run on other machines, None if it runs on this one."""
+        """Return a factory for the segments of a run on other machines, None if it runs on this one."""
         return None
 
 

@@ -42,14 +42,15 @@ _ROWS, _BYTES, _STEPS = 20_000, 8 << 20, 100
 
 @dataclass
 class SegmentPart:
-    """`number` is that of the segment that it becomes, if no other one takes it. `since`: when its first checkpoint
-    came, monotonic."""
+    """The part of a segment that is being written."""
 
     number: int
+    """That of the segment that it becomes, if no other one takes it."""
     tables: dict[tuple[str, str], TableSpool] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     state: Mapping[str, Any] | None = field(default=None, repr=False)
     since: float = 0.0
+    """When its first checkpoint came, monotonic."""
 
     @property
     def is_empty(self) -> bool:
@@ -148,8 +149,8 @@ class Segments:
         scope: StreamScope = EVERYTHING,
         on_received: ReceivedCallback = _unheard,
     ) -> None:
-        """`gather`: checkpoints that come soon after one another share a segment."""
-        settle()
+        """Start to spool; `gather`: checkpoints that come soon after one another share a segment."""
+        hide_pandas()
         self._dialect, self._on_counts, self._log = dialect, on_counts, Paced(log)
         self._on_received = on_received
         self._folder, self._gather = Path(folder), gather
@@ -206,7 +207,7 @@ class Segments:
 
     @contextmanager
     def _plainly(self) -> Iterator[None]:
-        """Says what is wrong with frames and the disk in our words."""
+        """Translate errors of frames and the disk into ours."""
         try:
             yield
         except (KeyError, TypeError, AttributeError, StopIteration) as error:
@@ -217,7 +218,7 @@ class Segments:
             raise StageError(f"{self._folder}: {error}", hint="make room there, and run it again") from error
 
     def _fail(self, error: BaseException) -> None:
-        """Keep what came before the last checkpoint, as long as it is only the connector that failed."""
+        """Keep what came before the last checkpoint, if only the connector has failed."""
         self._ended = True
         self._part.discard()
         shutil.rmtree(segment_folder(self._folder, self._part.number), ignore_errors=True)
@@ -235,7 +236,7 @@ class Segments:
         self._child.stop()
 
     def acknowledge(self, segment: Segment) -> None:
-        """The op.checkpoint() that ended the segment returns."""
+        """Let the op.checkpoint() that ended the segment return."""
         if not self._ready and self._failure is None:
             self._child.send({"acknowledged": self._counts.checkpoints})
 
@@ -374,7 +375,7 @@ class Segments:
             )
 
     def _end(self) -> None:
-        """There is no last segment if the connector's last operation was a checkpoint."""
+        """End the run; there is no last segment if the connector's last operation was a checkpoint."""
         self._ended = True
         self._child.wait(_END_TIMEOUT)
         self._emit_open()

@@ -32,7 +32,7 @@ from instep.sources.connector.segment import (
     SegmentUpload,
     stored_name,
 )
-from instep.sources.connector.values import Values, arrow_type, join, read_column, settled, type_of
+from instep.sources.connector.values import Values, arrow_type, converted, join, read_column, type_of
 
 _FILE_BYTES = 128 << 20
 _GROUP_ROWS, _GROUP_BYTES = 100_000, 24 << 20
@@ -169,7 +169,7 @@ class TableSpool:
             self._write()
 
     def _telling(self) -> tuple[object, ...]:
-        """Return what tells one step from another."""
+        """Return a value that differs between steps."""
         kinds = (self._counts[UPSERT] > 0, self._counts[UPDATE] > 0, self._counts[DELETE] > 0)
         return (*kinds, *((name, seen.type, seen.came, seen.found) for name, seen in self._seen.items()))
 
@@ -226,11 +226,11 @@ class TableSpool:
         return _SpooledBatch(rows, tuple(own), columns, len(frame.body)), counts
 
     def _columns(self) -> tuple[tuple[str, DataType], ...]:
-        """Return those of the files: declared ones, and those that had a value."""
+        """Return the columns of the files: declared ones, and those that had a value."""
         return tuple((name, seen.stored) for name, seen in self._seen.items())
 
     def _write(self) -> None:
-        """What waits becomes a row group, of a new file if the columns are not those of the last one."""
+        """Write what waits as a row group, of a new file if the columns differ from the last one's."""
         if not self._waiting:
             return
         columns = self._columns()
@@ -313,7 +313,7 @@ def _notes(notes: Mapping[str, str] | None, rows: int) -> pa.Array:
 
 
 def _given(lists: Sequence[Sequence[str]], operations: pa.Array, codes: memoryview, rows: int) -> pa.Array:
-    """For each update the JSON list of its columns."""
+    """Return for each update the JSON list of its columns."""
     texts = pa.array([json.dumps(list(map(stored_name, names)), ensure_ascii=False) for names in lists], pa.string())
     index = pc.if_else(pc.equal(operations, UPDATE), _array(pa.int32(), codes, rows), pa.scalar(None, pa.int32()))
     return pa.DictionaryArray.from_arrays(index, texts)
@@ -323,7 +323,7 @@ def _values(batch: _SpooledBatch, name: str, kind: DataType) -> pa.Array:
     values = batch.columns.get(name)
     if values is None:
         return pa.nulls(batch.rows, arrow_type(kind))
-    return settled(values.array, values.stored, kind)
+    return converted(values.array, values.stored, kind)
 
 
 def _schema(columns: Sequence[tuple[str, DataType]]) -> pa.Schema:
@@ -336,7 +336,7 @@ def _writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
 
 
 def _rewrite(path: Path, had: Sequence[tuple[str, DataType]], columns: Sequence[tuple[str, DataType]]) -> None:
-    """The same rows with other columns, row group by row group."""
+    """Rewrite the same rows with other columns, row group by row group."""
     before, draft = dict(had), path.with_suffix(".part")
     with pq.ParquetFile(path) as file, _writer(draft, _schema(columns)) as writer:
         for group in range(file.num_row_groups):
@@ -350,7 +350,7 @@ def _rewrite(path: Path, had: Sequence[tuple[str, DataType]], columns: Sequence[
 def _again(table: pa.Table, name: str, had: DataType | None, kind: DataType) -> pa.ChunkedArray:
     if had is None:
         return pa.chunked_array([pa.nulls(table.num_rows, arrow_type(kind))])
-    chunks = [settled(chunk, had, kind) for chunk in table.column(name).chunks]
+    chunks = [converted(chunk, had, kind) for chunk in table.column(name).chunks]
     return pa.chunked_array(chunks, arrow_type(kind))
 
 

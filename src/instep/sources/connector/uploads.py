@@ -76,9 +76,9 @@ def folder_of(uploads: Path, table: SegmentTable) -> Path:
 
 
 def publish(segment: Path, table: SegmentTable, uploads: Path) -> None:
-    """Put the files of a table's operations where their rows say, each as a whole and in the place of one that was
-    there. Comes before the rows, so that no row names a file that is not there; again, it changes nothing. StageError
-    if a file cannot be put there."""
+    """Move the files of a table's operations to where their rows say, each as a whole, replacing any. Runs before
+    the rows are loaded, so that no row names a missing file; repeating it changes nothing. Raises StageError if a
+    file cannot be moved."""
     folder = folder_of(uploads, table)
     for upload in table.uploads:
         target = folder / upload.name
@@ -106,7 +106,7 @@ def tidy(uploads: Path) -> None:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Without copying its bytes where both are on one file system."""
+    """Link the file, or copy it where both are not on one file system."""
     try:
         os.link(source, target)
     except OSError:

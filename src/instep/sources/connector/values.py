@@ -59,14 +59,15 @@ _ARROW: dict[DataType, pa.DataType] = {
 
 @dataclass(frozen=True)
 class Values:
-    """A column of a batch. If `invalid_values` of its values do not fit the declared type, all of them are texts.
-    `wide`: some integer has more than 53 bits. `kinds` are those of its parts."""
+    """A column of a batch. If `invalid_values` of its values do not fit the declared type, all of them are texts."""
 
     type: DataType
     array: pa.Array
     invalid_values: int = 0
     wide: bool = False
+    """Some integer has more than 53 bits."""
     kinds: tuple[str, ...] = ()
+    """Those of its parts."""
 
     @property
     def stored(self) -> DataType:
@@ -74,7 +75,7 @@ class Values:
 
 
 def type_of(kind: str) -> DataType:
-    """Return what values of a part are, if nothing is declared."""
+    """Return the type of undeclared values."""
     return _INFERRED.get(kind, _BIG)
 
 
@@ -125,7 +126,7 @@ def _part(kind: str, data: Iterable[memoryview], declared: DataType | None) -> V
 
 
 def _typed(array: pa.Array, declared: DataType) -> pa.Array:
-    """Return what was sent for a declared type as that type."""
+    """Return the values of a declared type as that type."""
     if isinstance(declared, Date):
         return array.cast(pa.int32()).view(pa.date32())
     if isinstance(declared, Timestamp | TimestampTz):
@@ -159,19 +160,19 @@ def _joined(parts: Sequence[Values], declared: DataType | None) -> Values:
         kind, wide = join(kind, wide, part.type, part.wide)
     invalid_values = sum(part.invalid_values for part in parts)
     target = String() if invalid_values else kind
-    arrays = [settled(part.array, part.stored, target) for part in parts]
+    arrays = [converted(part.array, part.stored, target) for part in parts]
     return Values(declared or kind, pa.concat_arrays(arrays), invalid_values, wide)
 
 
 def join(a: DataType, a_wide: bool, b: DataType, b_wide: bool) -> tuple[DataType, bool]:
-    """(the type of a column with values of both, whether it has integers that no float holds)."""
+    """Return (the type of a column with values of both, whether it has integers that no float holds)."""
     wide = a_wide or b_wide
     if {a, b} == {Int(64), Float(64)} and not wide:
         return Float(64), False
     return promote(a, b), wide
 
 
-def settled(array: pa.Array, kind: DataType, target: DataType) -> pa.Array:
+def converted(array: pa.Array, kind: DataType, target: DataType) -> pa.Array:
     """Return values of one type as another that holds them."""
     if kind == target:
         return array

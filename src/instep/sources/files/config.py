@@ -21,25 +21,26 @@ _VERSION = 1  # of what is inferred: a new one makes every file be looked at aga
 
 
 def options_digest(options: FileOptions) -> str:
-    """Equal for options under which a file has the same columns."""
+    """Return a digest that is equal for options under which a file has the same columns."""
     values = {**options.model_dump(), "types": {}, "key": ()}
     return hashlib.sha256(json.dumps([_VERSION, values], sort_keys=True).encode()).hexdigest()[:16]
 
 
 class FilesConfig(FilesSourceSection):
-    """A folder, and how its files are written. `name` is what the store keeps the folder's files under. Patterns are
-    for `table` or `files.table`. Without `links` no file is read that a link leads to, outside of the folder."""
+    """A folder, and how its files are written."""
 
     type: Literal["files"] = "files"
     name: str = "files"
+    """What the store keeps the folder's files under. Patterns are for `table` or `files.table`."""
     links: bool = True
+    """Without `links` no file is read that a link leads to, outside of the folder."""
 
     @property
     def folder(self) -> StorageFolder:
         return StorageFolder(self.path, as_text(self.properties))
 
     def options_of(self, table: str) -> FileOptions:
-        """Return those of a table: of several patterns the first that sets an option decides it."""
+        """Return the options of a table: of several patterns, the first that sets an option decides it."""
         values = self.set_options()
         for pattern, more in reversed(self.options.items()):
             if _named((Pattern(pattern),), table):

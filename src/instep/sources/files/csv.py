@@ -35,7 +35,7 @@ class CarriedBytes:
         self.some = self._ended = False
 
     def read(self, size: int) -> bytes:
-        """`size` bytes, fewer at the end: the parser takes no block for whole in which no record ends."""
+        """Return `size` bytes, fewer at the end: the parser rejects a block in which no record ends."""
         while len(self._ready) < size and not self._ended:
             block = self._stream.read(max(size - len(self._ready) - len(self._left), 1))
             self._ended = not block
@@ -44,7 +44,7 @@ class CarriedBytes:
         return out
 
     def _utf8(self, data: bytes) -> bytes:
-        """A character that is not whole yet waits for the next block."""
+        """Return the data as UTF-8; an incomplete character waits for the next block."""
         self._left = b""
         if data.isascii():
             return data
@@ -115,7 +115,7 @@ def inspect(stream: Any, options: FileOptions, reserved: Sequence[str], name: st
 def pieces(
     stream: Any, options: FileOptions, shape: FileShape, part: FilePart | None, columns: Sequence[str], name: str
 ) -> Iterator[Piece]:
-    """The records of a part of the file (None: all of it); columns that the file lacks are left out."""
+    """Yield the records of a part of the file (None: all of it); columns that the file lacks are left out."""
     if not shape.columns:
         return
     reader = _open(stream, options, len(shape.columns), name)
@@ -186,7 +186,7 @@ class _CsvReader:
 
 
 def broken(name: str, error: Exception) -> ReadError:
-    """Return what the parser said about the file as a whole."""
+    """Return the parser's error about the file as a whole."""
     message = str(error).splitlines()[0]
     hint = "correct the file, or its `delimiter`, `quote`, `escape` and `encoding`"
     if "straddling" in message:
@@ -222,7 +222,7 @@ class _Unsplit:
         return data
 
     def close(self) -> None:
-        """The stream is its owner's."""
+        """No-op: the stream is its owner's."""
 
 
 def _open(stream: Any, options: FileOptions, width: int | None, name: str) -> _CsvReader:
@@ -254,7 +254,7 @@ def _open(stream: Any, options: FileOptions, width: int | None, name: str) -> _C
 
 
 def _texts(options: FileOptions, width: int | None) -> csv.ConvertOptions:
-    """Bytes that are no text are kept: each value is looked at when it is cast."""
+    """Return options that keep bytes that are no text: each value is checked when it is cast."""
     known = WIDEST if width is None else width
     return csv.ConvertOptions(
         check_utf8=False,
@@ -272,7 +272,7 @@ class _Lines:
         self.bad, self.at, self.reported = bad, 1, 0
 
     def take(self, rows: int) -> tuple[pa.Array, list[RefusedRecord]]:
-        """The numbers of the next `rows` records, and those that were set aside between them."""
+        """Return the numbers of the next `rows` records, and the refused ones between them."""
         end, last = self.at + rows, self.reported
         while last < len(self.bad) and self.bad[last].line < end:
             last, end = last + 1, end + 1
@@ -283,7 +283,7 @@ class _Lines:
         return pa.array(numbers, pa.int64()), between
 
     def rest(self) -> list[RefusedRecord]:
-        """Return those after the last row."""
+        """Return the refused records after the last row."""
         left, self.reported = self.bad[self.reported :], len(self.bad)
         return left
 

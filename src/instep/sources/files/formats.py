@@ -45,7 +45,7 @@ def divided(
 
 
 def _parts(file: Any, size: int, quote: bytes) -> Iterator[FilePart]:
-    """Parts that end with a line; nothing if the file holds a quote or a carriage return alone, or blank lines."""
+    """Yield parts that end with a line; none if the file holds a quote, a lone carriage return or blank lines."""
     start = lines = before = 0
     at, found = 0, []
     last = b"\n"
@@ -74,7 +74,7 @@ def _odd(text: bytes) -> bool:
 
 
 def inspect(config: FilesConfig, options: FileOptions, state: FileState) -> FileShape:
-    """Return what is in the file; raises ReadError, which names it."""
+    """Inspect the file; raises ReadError, which names it."""
     kind = state.format(options.format)
     if not state.size and kind != "parquet":
         return FileShape()
@@ -104,7 +104,8 @@ def pieces(
     part: FilePart | None,
     columns: Sequence[str],
 ) -> Iterator[Piece]:
-    """The records of a part of the file (None: all of it), columns by name; raises ReadError, which names the file."""
+    """Yield the records of a part of the file (None: all of it), columns by name; raises ReadError, which names the
+    file."""
     kind = state.format(options.format)
     if not shape.columns and not shape.refused:
         return
@@ -117,14 +118,14 @@ def pieces(
 
 
 def options_for(options: FileOptions, state: FileState) -> FileOptions:
-    """Return those of the table; a `.tsv` file is one with tabs unless another delimiter is said."""
+    """Return the options of the file; a `.tsv` file has tabs unless another delimiter is set."""
     tabs = options.delimiter == "," and "tsv" in state.suffixes
     return options.model_copy(update={"delimiter": "\t"}) if tabs else options
 
 
 @contextmanager
 def _opened(config: FilesConfig, state: FileState, part: FilePart | None, *, whole: bool) -> Iterator[Any]:
-    """A file that can be read at any place (`whole`), or a stream of its contents or of a part of them."""
+    """Open a file for random access (`whole`), or a stream of its contents or of a part of them."""
     filesystem, path = config.folder.resolve(state.name)
     try:
         if whole or part is not None:

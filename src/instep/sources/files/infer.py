@@ -4,7 +4,7 @@ A number is one that is written as we would write it: `0`, `-12`, `1.50`, `1e5`;
 text (codes and telephone numbers look so). Dates and times are ISO 8601 only. Texts that are nothing else are strings.
 
 While texts are looked at, numbers are decimals with as many digits as were seen, so that more of them can join;
-`settled` makes of them what a column is: int64, float64 where at most 15 digits are needed, otherwise a decimal.
+`final_type` makes of them what a column is: int64, float64 where at most 15 digits are needed, otherwise a decimal.
 
 Values of a column, typed or as texts, as one Arrow type by which they can be compared.
 """
@@ -43,8 +43,8 @@ _MICROSECONDS = pa.int64(), -62_135_596_800_000_000, 253_402_300_799_999_999
 
 
 def infer(texts: pa.Array, before: DataType, *, numbers: bool = True) -> DataType:
-    """`before` joined with the type of these texts (null: no value). Without `numbers` only dates and times are told
-    from other text: where a number would not be written as text."""
+    """Return `before` joined with the type of these texts (null: no value). Without `numbers` only dates and times
+    are told from other text: where a number would not be written as text."""
     rest = texts.drop_null()
     kind = before
     patterns = _NUMBERS + _MOMENTS if numbers else _MOMENTS
@@ -60,7 +60,7 @@ def infer(texts: pa.Array, before: DataType, *, numbers: bool = True) -> DataTyp
 
 
 def join(a: DataType, b: DataType) -> DataType:
-    """`promote`, and a number of at most 15 digits is a float where others are."""
+    """Return `promote`'s type, but a number of at most 15 digits is a float where others are."""
     if Float(64) in (a, b) and all(
         k == Float(64) or (isinstance(k, Decimal) and k.precision <= _DIGITS) for k in (a, b)
     ):
@@ -68,7 +68,7 @@ def join(a: DataType, b: DataType) -> DataType:
     return promote(a, b)
 
 
-def settled(kind: DataType) -> DataType:
+def final_type(kind: DataType) -> DataType:
     """Return the type of a column whose texts have joined to `kind`."""
     match kind:
         case Decimal(precision, 0) if precision <= INT_DIGITS[64]:
@@ -146,7 +146,7 @@ NOTHING: DataType = Unknown()
 
 
 def comparable(values: pa.Array, kind: DataType) -> pa.Array:
-    """Return those of a column of type `kind`; NULL for one that does not fit it."""
+    """Return values that a column of type `kind` can hold; NULL for one that does not fit it."""
     values = plain(values)
     return cast(values, String() if is_text(values.type) else kind, _arrow(kind), kind).values
 
@@ -181,7 +181,7 @@ def within(values: pa.Array, kind: DataType, lower: str | None, upper: str | Non
 
 
 def _bound(text: str, kind: DataType) -> pa.Scalar:
-    """A bound that lies outside of the type's values is as far as they go."""
+    """Return a bound; one outside of the type's values becomes their limit."""
     value = comparable(pa.array([text]), kind)[0]
     if not value.is_valid and isinstance(kind, Int | Decimal):
         return comparable(pa.array([text]), Decimal(38, 0))[0]

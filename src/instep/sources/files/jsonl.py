@@ -44,7 +44,7 @@ def inspect(stream: Any, options: FileOptions, reserved: Sequence[str], name: st
 def pieces(
     stream: Any, options: FileOptions, shape: FileShape, part: FilePart | None, columns: Sequence[str], name: str
 ) -> Iterator[Piece]:
-    """The records of a part of the file (None: all of it); columns that the file lacks are left out."""
+    """Yield the records of a part of the file (None: all of it); columns that the file lacks are left out."""
     names = {c.name: c.stored_name if c.note else c.name for c in shape.columns if c.name in columns}
     for lines, objects, bad in _records(stream, options, name, part.line if part else 0):
         arrays = {n: _texts([o.get(key) for o in objects]) for n, key in names.items()}
@@ -54,7 +54,7 @@ def pieces(
 def _records(
     stream: Any, options: FileOptions, name: str, line: int
 ) -> Iterator[tuple[list[int], list[dict[str, Any]], list[RefusedRecord]]]:
-    """(line numbers, objects, lines that are none) of some thousand lines at a time; blank lines are passed over."""
+    """Yield (line numbers, objects, lines that are none) of some thousand lines at a time; blank lines are skipped."""
     texts = io.TextIOWrapper(stream, encoding=_encoding(options), errors="surrogateescape", newline="\n")
     try:
         for some in _some(texts):

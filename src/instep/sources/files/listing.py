@@ -46,7 +46,7 @@ class FileState:
         return PACKED.get(self.suffixes[-1], "") if self.suffixes else ""
 
     def format(self, setting: str) -> str:
-        """parquet, csv or jsonl, by its name unless `setting` has it; "" if the name does not tell."""
+        """Return parquet, csv or jsonl, by the file's name unless `setting` names it; "" if the name does not tell."""
         if setting != "auto":
             return setting
         suffixes = self.suffixes[:-1] if self.packed else self.suffixes
@@ -62,7 +62,7 @@ class FileListing:
 
 
 def listing(config: FilesConfig, now: float | None = None) -> FileListing:
-    """Return what is there now; raises ConnectError."""
+    """List the files that are there now; raises ConnectError."""
     place = config.folder
     latest = (time.time() if now is None else now) - config.settle if place.local is not None else float("inf")
     files: dict[str, list[FileState]] = {}
@@ -140,7 +140,7 @@ def stem(file: FileState) -> str:
 
 @lru_cache(64)
 def _compiled(pattern: str) -> re.Pattern[str]:
-    """`*` and `?` stay within a folder, `**` crosses folders."""
+    """Compile a pattern in which `*` and `?` stay within a folder and `**` crosses folders."""
     if pattern.count("{table}") != 1:
         raise ProjectError(
             f"tables: {pattern!r} does not say which part of a path is the table",

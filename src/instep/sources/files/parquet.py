@@ -75,7 +75,7 @@ def pieces(file: Any, shape: FileShape, part: FilePart | None, columns: Sequence
 
 
 def _typed(kind: pa.DataType, name: str) -> tuple[DataType, str, str]:
-    """(the type, the file's own name of it, a note)."""
+    """Return (the type, the file's own name of it, a note)."""
     found = data_type(kind)
     note = f"{kind} is kept as {found}" if _is_looser(kind, found) else ""
     return found, str(kind), "; ".join(filter(None, (name, note)))

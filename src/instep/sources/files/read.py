@@ -65,13 +65,14 @@ class File:
 
 @dataclass(frozen=True)
 class SeenFiles:
-    """The files of each table in the order in which they were first seen. `broken` tells why a table cannot be read;
-    `history` has every version that was ever seen, by path, in order."""
+    """The files of each table in the order in which they were first seen."""
 
     tables: Mapping[str, tuple[File, ...]]
     broken: Mapping[str, str] = field(default_factory=dict)
+    """Tells why a table cannot be read."""
     waiting: Mapping[str, tuple[FileState, ...]] = field(default_factory=dict)
     history: Mapping[str, tuple[SeenFile, ...]] = field(default_factory=dict)
+    """Has every version that was ever seen, by path, in order."""
 
 
 def look(
@@ -132,7 +133,7 @@ def _inspected(
     broken: dict[str, str],
     start: SessionStart | None,
 ) -> list[tuple[tuple[str, FileState], FileShape]]:
-    """Return what is in these files; why a table cannot be read goes into `broken`."""
+    """Inspect these files; why a table cannot be read goes into `broken`."""
     if not fresh:
         return []
     texts = sum(f.size for table, f in fresh if f.format(config.options_of(table).format) != "parquet")
@@ -268,7 +269,7 @@ class FilesSession:
             self._check(file)
 
     def _check(self, file: File) -> None:
-        """Raises ReadError unless the file is as it was listed."""
+        """Raise ReadError unless the file is as it was listed."""
         filesystem, path = self.config.folder.resolve(file.state.name)
         try:
             now = filesystem.get_file_info(path)
@@ -348,7 +349,7 @@ def count_keys(config: FilesConfig, table: str, files: Sequence[File], key: Mapp
 
 
 def records(config: FilesConfig, table: str, file: File, part: FilePart | None, columns: set[str]) -> Iterator[Piece]:
-    """The records of a file with all columns that are wanted: NULL where the file lacks them."""
+    """Yield the records of a file with all requested columns, NULL where the file lacks them."""
     about = columns & set(config.metadata)
     own = sorted(columns - about)
     for piece in pieces(config, config.options_of(table), file.state, file.shape, part, own):
@@ -423,7 +424,7 @@ def _pieces(files: Sequence[File]) -> Iterator[FilePiece]:
 
 
 def _joined(groups: Sequence[FilePart]) -> Iterator[FilePart]:
-    """Row groups side by side, up to the size of a chunk."""
+    """Yield neighbouring row groups joined up to the size of a chunk."""
     whole: FilePart | None = None
     for group in groups:
         if whole is None:

@@ -25,12 +25,12 @@ class FileColumn:
 
 @dataclass(frozen=True)
 class FilePart:
-    """A part that can be read by itself: row groups `start` to `end` of a Parquet file, or bytes of a text file.
-    `line` records come before it."""
+    """A part that can be read by itself: row groups `start` to `end` of a Parquet file, or bytes of a text file."""
 
     start: int
     end: int
     line: int = 0
+    """Records come before it."""
     rows: int = 0
     bytes: int = 0
 
@@ -70,19 +70,21 @@ class RefusedRecord:
 
 @dataclass(frozen=True)
 class Piece:
-    """Some records of a file. `lines` are their numbers in it, the first being 1; `arrays` are by column name."""
+    """Some records of a file."""
 
     arrays: Mapping[str, pa.Array]
+    """By column name."""
     lines: pa.Array
+    """Their numbers in it, the first being 1."""
     refused: Sequence[RefusedRecord] = ()
 
     def filter(self, mask: pa.Array) -> Piece:
-        """Return those for which the mask is true."""
+        """Return the records for which the mask is true."""
         return replace(self, arrays={n: a.filter(mask) for n, a in self.arrays.items()}, lines=self.lines.filter(mask))
 
 
 def distinct(names: Sequence[str | None], reserved: Sequence[str] = ()) -> list[tuple[str, str]]:
-    """(a name of its own, a note) for each header: a second `a` is `a_2`, one without a name is `column_3`."""
+    """Return (a distinct name, a note) for each header: a second `a` is `a_2`, one without a name is `column_3`."""
     taken = {n for n in names if n}
     found: list[tuple[str, str]] = []
     used: set[str] = set()

@@ -25,7 +25,7 @@ from instep.schema.catalog.types import DataType, parse
 from instep.schema.planning.projection import TableRead
 from instep.sources.base import CursorBounds, CursorRange, Discovery, TableStats, WholeCatalog
 from instep.sources.files.config import METADATA, NUMBER, SCHEMA, FilesConfig
-from instep.sources.files.infer import comparable, join, settled
+from instep.sources.files.infer import comparable, final_type, join
 from instep.sources.files.listing import FileState, table_of
 from instep.sources.files.read import (
     File,
@@ -34,7 +34,7 @@ from instep.sources.files.read import (
     SeenFiles,
     count_keys,
     error_line,
-    look,
+    inspect_folder,
     records,
     scans,
 )
@@ -50,7 +50,8 @@ _TEXTS = ("text", "json")
 
 
 def table_of_files(config: FilesConfig, name: str, files: Sequence[File]) -> Table:
-    """Columns stand in the order in which they were first seen; raises ReadError if the declared key is not there."""
+    """Return the table, its columns in the order in which they were first seen; raises ReadError if the declared key
+    is missing."""
     options = config.options_of(name)
     found: dict[str, list[tuple[File, FileColumn]]] = {}
     for file in files:
@@ -72,16 +73,16 @@ def _column(name: str, seen: Sequence[tuple[File, FileColumn]], options: FileOpt
 
 
 def _joined(seen: Sequence[tuple[File, FileColumn]]) -> tuple[DataType, str]:
-    """(the type, which file made it another one than the files before it had)."""
+    """Return (the type, which file made it differ from that of the files before)."""
     kind, why = seen[0][1].type, ""
     texts = all(c.native in _TEXTS for _, c in seen)
     for file, column in seen[1:]:
-        before = settled(kind)
-        now = column.type if texts or column.native not in _TEXTS else settled(column.type)
+        before = final_type(kind)
+        now = column.type if texts or column.native not in _TEXTS else final_type(column.type)
         kind = join(kind, now) if texts else promote(before, now)
-        if type(settled(kind)) is not type(before) and str(before) != "unknown":
+        if type(final_type(kind)) is not type(before) and str(before) != "unknown":
             why = f"{before} before {file.state.name}"
-    return settled(kind) if seen[0][1].native in _TEXTS or texts else kind, why
+    return final_type(kind) if seen[0][1].native in _TEXTS or texts else kind, why
 
 
 def _keyed(columns: Sequence[Column], table: str, options: FileOptions) -> list[Column]:
@@ -168,7 +169,7 @@ class FilesSource(WholeCatalog):
         return look(self.config, self.records, start=self.start)
 
     def test(self) -> list[Check]:
-        """The folder is listed; each table's files are looked at."""
+        """List the folder and look at each table's files."""
         try:
             with self.snapshot() as snapshot:
                 found, seen = snapshot.discover(), snapshot.seen
@@ -228,8 +229,8 @@ class FilesSnapshot:
         return {c.column.name: c.source.type for c in read.columns if c.source}
 
     def chunks(self, read: TableRead, key: str, rows: CursorRange, *, columns: Sequence[str] = ()) -> list[Chunk]:
-        """Files, row groups and parts of big text files, of about a million rows or 256 MB together. A table with a
-        declared key is read in one lane, the newest file first."""
+        """Return files, row groups and parts of big text files, of about a million rows or 256 MB together. A table
+        with a declared key is read in one lane, the newest file first."""
         names = [c.name for c in source_columns(read, columns)]
         bound = None if rows.column is None else cursor_source(read, rows.column)
         numbered = NUMBER in self.config.metadata

@@ -66,7 +66,7 @@ Denied = dict[tuple[str, ...], str]
 
 
 def tables(connection: JdbcConnection, config: JdbcConfig) -> tuple[list[Table], Denied]:
-    """(the selected tables of all places, why the driver cannot describe others)."""
+    """Return (the selected tables of all places, why the driver cannot describe others)."""
     is_selected, denied = selects(config.include, config.exclude), Denied()
     found = [t for place in places(connection, config) for t in _tables(connection, config, place, is_selected, denied)]
     return found, denied
@@ -132,7 +132,8 @@ def _described(
 
 
 def _is_in(row: Row, place: JdbcPlace) -> bool:
-    """Patterns that a driver takes loosely can list another schema's tables."""
+    """Return whether the row is of this place: patterns that a driver takes loosely can list another schema's
+    tables."""
     return place.schema is None or row[1] == place.schema
 
 
@@ -149,7 +150,7 @@ def _as_pattern(name: str | None, escape: str | None) -> str | None:
 def _keys(
     connection: JdbcConnection, config: JdbcConfig, place: JdbcPlace, names: Sequence[str]
 ) -> dict[str, dict[str, int]]:
-    """Table to column to position in the primary key; one call for all where the driver takes that."""
+    """Return table to column to position in the primary key; one call for all where the driver allows it."""
     meta, found = connection.metadata(), defaultdict[str, dict[str, int]](dict)
     rows: list[Row] = []
     schemas: Sequence[str | None] = [None] if config.dialect.keys_by_schema else names
@@ -162,7 +163,7 @@ def _keys(
 
 
 def _ranked(columns: Mapping[str, int]) -> dict[str, int]:
-    """Positions from 1 on: some drivers begin with 0."""
+    """Return positions from 1 on: some drivers begin with 0."""
     return {name: rank for rank, name in enumerate(sorted(columns, key=lambda n: columns[n]), 1)}
 
 

@@ -79,10 +79,10 @@ class JdbcReader:
     @property
     def settle(self) -> Callable[[Chunk, pa.RecordBatch], pa.RecordBatch]:
         """Return the function that tasks apply to a batch; it contains no login."""
-        return settled
+        return normalized_texts
 
     def fault(self, error: BaseException) -> str:
-        """Return what the driver said, without secrets."""
+        """Return the driver's error, without secrets."""
         return self.login.clean(driver_message(error))
 
 
@@ -100,10 +100,10 @@ class JdbcSession:
         sql = f"SELECT {', '.join(scan.columns)} FROM ({query.select}) q{f' WHERE {query.part}' if query.part else ''}"  # noqa: S608
         with self.connection.describing(f"reading {chunk.table}"):
             for batch in self.connection.batches(sql, scan.forms, reader.fetch, reader.timeout):
-                yield settled(chunk, batch)
+                yield normalized_texts(chunk, batch)
 
 
-def settled(chunk: Chunk, batch: pa.RecordBatch) -> pa.RecordBatch:
+def normalized_texts(chunk: Chunk, batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the drivers' texts of whole numbers, truth values and moments with a zone as every source has them. What
     is no such text stays as it is, for the cast to find."""
     kinds = JdbcQuery.of(chunk).types
@@ -195,7 +195,8 @@ def count_of(config: JdbcConfig, column: Column, low: int, high: int) -> int:
 
 
 def conditions(sql: Sql, column: Column, low: str, high: str, config: JdbcConfig) -> list[str]:
-    """Conditions over `p` that every row meets exactly one of, also one that comes later or has NULL there."""
+    """Return conditions over `p` of which every row meets exactly one, also a row that comes later or has NULL
+    there."""
     by = measure(column.type)
     assert by is not None
     first, last = by.number(low), by.number(high)

@@ -114,7 +114,7 @@ class JdbcSource(WholeCatalog):
         return self.config.default_schema
 
     def test(self) -> list[Check]:
-        """The driver loads, the login works, tables are listed."""
+        """Load the driver, log in, and list tables."""
         try:
             _ = self.config.login  # what the settings refuse is told before a JVM starts
             with self.snapshot() as snapshot:
@@ -126,7 +126,7 @@ class JdbcSource(WholeCatalog):
 
     @contextmanager
     def snapshot(self) -> Iterator[JdbcSnapshot]:
-        """A connection for the catalog and for bounds, open until the context ends."""
+        """Open a connection for the catalog and for bounds, until the context ends."""
         login = self.config.login
         with connect(self._start(), login, login.url) as connection:
             yield JdbcSnapshot(self.config, connection)
@@ -159,13 +159,14 @@ class JdbcSnapshot:
         return Discovery(catalog, digest(parts), denied=denied)
 
     def yields(self, read: TableRead) -> Mapping[str, DataType]:
-        """Whole numbers, floats and bytes as they are, all else as the driver's text."""
+        """Return the types that a read yields: whole numbers, floats and bytes as they are, all else as the driver's
+        text."""
         untyped = self.config.dialect.untyped
         return {c.column.name: query_type(c.source.type, untyped) for c in read.columns if c.source}
 
     def chunks(self, read: TableRead, key: str, rows: CursorRange, *, columns: Sequence[str] = ()) -> list[Chunk]:
-        """Ranges of the column that divides the table; the first and the last are open, so that rows that come
-        meanwhile belong to one of them."""
+        """Return ranges of the column that divides the table; the first and the last are open, so that rows that
+        come meanwhile belong to one of them."""
         chosen = source_columns(read, columns)
         column = part_column(self.config, read.source)
         parts = self._parts(read, column)
@@ -186,7 +187,7 @@ class JdbcSnapshot:
     def cursor_bounds(
         self, read: TableRead, column: str, after: str | None, lookback: float
     ) -> tuple[str | None, CursorBounds]:
-        """(`after` moved back, the greatest value and the number of NULLs); texts as the driver prints them."""
+        """Return (`after` moved back, the greatest value and the number of NULLs); texts as the driver prints them."""
         source = cursor_column(read, column)
         where = f"{read.source.path}.{source.name}"
         upper, nulls = self._texts(self.sql.bounds(read, source), f"reading the cursor {where}")

@@ -20,15 +20,16 @@ _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 @dataclass(frozen=True)
 class Sql:
-    """`quote` is what the driver says names are quoted with, "" or a space if the database quotes none. `catalogs`:
-    what we call schemas are its catalogs."""
+    """Writes SQL for a driver."""
 
     dialect: JdbcDialect
     quote: str = '"'
+    """What the driver says names are quoted with, "" or a space if the database quotes none. `catalogs`: what we
+    call schemas are its catalogs."""
     separator: str = "."
 
     def name(self, text: str) -> str:
-        """`text` as an identifier; ReadError for one that cannot be quoted."""
+        """Return `text` as an identifier; raises ReadError for one that cannot be quoted."""
         quote = self.quote.strip()
         if quote:
             return f"{quote}{text.replace(quote, quote * 2)}{quote}"
@@ -78,13 +79,13 @@ class Sql:
         return rows_where(f"SELECT 1 FROM {self.table(read.source)}", ["1 = 0", *filters(read)])  # noqa: S608
 
     def bounds(self, read: TableRead, column: Column) -> str:
-        """(the greatest value, the number of NULLs) of a cursor."""
+        """Return SQL for (the greatest value, the number of NULLs) of a cursor."""
         name = self.name(column.name)
         what = f"{self.shown(column.type, f'max({name})')}, count(*) - count({name})"
         return rows_where(f"SELECT {what} FROM {self.table(read.source)}", filters(read))  # noqa: S608
 
     def ends(self, read: TableRead, column: Column) -> str:
-        """(the least, the greatest value) of a column."""
+        """Return SQL for (the least, the greatest value) of a column."""
         name = self.name(column.name)
         low, high = (self.shown(column.type, f"{end}({name})") for end in ("min", "max"))
         return f"SELECT {low}, {high} FROM {self.table(read.source)}"  # noqa: S608

@@ -94,7 +94,7 @@ class JdbcType:
 
 
 def column_type(native: JdbcType, untyped: bool = False) -> tuple[DataType, str]:
-    """(the type, a note why it is looser than it looks or "")."""
+    """Return (the type, a note why it is looser than it looks or "")."""
     if untyped:
         return declared(_declaration(native))
     plain = " ".join(re.sub(r"\([^)]*\)", "", native.name).lower().split())

@@ -116,12 +116,12 @@ def _fetch(connection: pymysql.Connection[Any], query: str) -> list[Row]:
 
 @spoken()
 def read_fingerprint(connection: pymysql.Connection[Any], config: MySqlSourceSection) -> str:
-    """Counts and XORs of digests of what `read_catalog` reads, computed in the server."""
+    """Return counts and XORs of digests of what `read_catalog` reads, computed in the server."""
     return _joined(tuple(map(int, first(connection, part.digest))) for part in _parts(config))
 
 
 def _folded(rows: Sequence[Row]) -> tuple[int, int, int]:
-    """Return what `_CatalogView.digest` computes, of rows that end in their digest."""
+    """Return the digest that `_CatalogView.digest` computes, of rows that end in their digest."""
     digests = [int(row[-1], 16) for row in rows]
     both = reduce(xor, digests, 0)
     return len(rows), both >> 64, both & (2**64 - 1)
@@ -132,14 +132,15 @@ def _joined(parts: Iterable[tuple[int, ...]]) -> str:
 
 
 def _json_columns(connection: pymysql.Connection[Any], config: MySqlSourceSection, rows: Iterable[Row]) -> set[Row]:
-    """MariaDB's json is a longtext whose check names the column. Looked for only where a longtext is: slow."""
+    """Return MariaDB's json columns: a longtext whose check names the column. Only looked for where there is a
+    longtext, as it is slow."""
     if not is_mariadb(connection) or not any(row[3] == "longtext" for row in rows):
         return set()
     return set(run(connection, _CHECKS.format(where=where(config, "constraint_schema"))))
 
 
 def _ids(connection: pymysql.Connection[Any]) -> tuple[str, Mapping[Ref, str]]:
-    """(what ids are valid within, InnoDB's table ids); ("", {}) where the user may not see them."""
+    """Return (the scope in which ids are valid, InnoDB's table ids); ("", {}) where the user may not see them."""
     from pymysql.err import Error
 
     mariadb = is_mariadb(connection)
@@ -154,8 +155,8 @@ def _ids(connection: pymysql.Connection[Any]) -> tuple[str, Mapping[Ref, str]]:
 
 
 def _decoded(name: str) -> Ref | None:
-    """(schema, table) of InnoDB's file-like name, `shop/a@002db`; None for partitions, internal tables and letters
-    that it encodes otherwise."""
+    """Return (schema, table) of InnoDB's file-like name, `shop/a@002db`; None for partitions, internal tables and
+    letters that it encodes otherwise."""
     parts = [re.sub(r"@([0-9a-f]{4})", lambda m: chr(int(m[1], 16)), part) for part in name.split("/")]
     if len(parts) != 2 or "#" in name or "@" in re.sub(r"@[0-9a-f]{4}", "", name):
         return None
@@ -168,7 +169,7 @@ def _statistics(connection: pymysql.Connection[Any], condition: str) -> dict[Ref
 
 
 def table_statistics(connection: pymysql.Connection[Any], ref: Ref) -> TableStats:
-    """InnoDB's estimate for one table."""
+    """Return InnoDB's estimate for one table."""
     schema, table = map(literal, ref)
     return _statistics(connection, f"table_schema = {schema} AND table_name = {table}").get(ref, TableStats())
 
@@ -182,7 +183,8 @@ def has_snapshots(connection: pymysql.Connection[Any], ref: Ref) -> bool:
 
 
 def _denied(ref: Ref, rows: Sequence[Row]) -> dict[tuple[str, ...], str]:
-    """A view without columns is broken; a column without the right to select is listed and cannot be read."""
+    """Return columns that cannot be read, and why: a view without columns is broken; a column without the right to
+    select is listed and cannot be read."""
     if not rows:
         return {ref: "its columns cannot be listed: a view on something that is gone, or no right to it"}
     closed = [row[2] for row in rows if "select" not in str(row[9]).lower().split(",")]

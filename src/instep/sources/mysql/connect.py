@@ -42,7 +42,7 @@ def driver() -> Any:
 
 @contextmanager
 def connect(config: MySqlSourceSection) -> Iterator[pymysql.Connection[Any]]:
-    """A connection in autocommit mode whose session speaks UTC and utf8mb4; errors are translated."""
+    """Open a connection in autocommit mode whose session speaks UTC and utf8mb4; errors are translated."""
     with translated(config):
         connection = dial(config)
     try:
@@ -77,7 +77,7 @@ def dial(config: MySqlSourceSection) -> Any:
 
 
 def _unanswered(config: MySqlSourceSection, text: str) -> ConnectError:
-    """The server took the connection and did not finish the login."""
+    """Return the error for a server that took the connection and did not finish the login."""
     if "timed out" in text:
         hint = "check host, port and firewall, and that the server is at work, or raise connect_timeout"
         return ConnectError(f"{config.place}: no answer in time ({text})", hint=hint)
@@ -85,7 +85,7 @@ def _unanswered(config: MySqlSourceSection, text: str) -> ConnectError:
 
 
 def _open(config: MySqlSourceSection, way: Way, key: str) -> Any:
-    """The name in the server's certificate is that of `host`, wherever the connection goes."""
+    """Open the connection; the certificate must name `host`, wherever the connection goes."""
     connection = _bounded()(
         host=config.host,
         port=config.port,
@@ -135,7 +135,7 @@ _LOGIN_FACTOR = 3
 
 @lru_cache
 def _bounded() -> Any:
-    """pymysql's connection; one answer that it holds in memory as a whole may have MOST bytes."""
+    """Return pymysql's connection class, limited to MOST bytes in an answer that it holds in memory as a whole."""
     driver()
     from pymysql.connections import Connection
 
@@ -161,7 +161,8 @@ def _bounded() -> Any:
 
 @lru_cache
 def _encrypting() -> ssl.SSLContext:
-    """TLS that does not ask who the server is: the system's authorities, which take 25 ms to load, are not needed."""
+    """Return a TLS context that does not verify the server: loading the system's authorities takes 25 ms and is not
+    needed."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context
@@ -195,7 +196,7 @@ class _RefusedStatement:
 
 
 def _timeout(connection: pymysql.Connection[Any], seconds: float) -> str:
-    """MariaDB counts seconds, MySQL milliseconds of SELECTs."""
+    """Return the statement that limits the time of a query: MariaDB counts seconds, MySQL milliseconds of SELECTs."""
     if is_mariadb(connection):
         return f"SET SESSION max_statement_time = {seconds:f}"
     return f"SET SESSION max_execution_time = {max(1, int(seconds * 1000))}"
@@ -207,7 +208,7 @@ BEGIN = "START TRANSACTION WITH CONSISTENT SNAPSHOT"
 
 @contextmanager
 def transaction(config: MySqlSourceSection) -> Iterator[pymysql.Connection[Any]]:
-    """A connection whose InnoDB reads all see one point of time: now."""
+    """Open a connection whose InnoDB reads all see one point of time: now."""
     with connect(config) as connection:
         with translated(config):
             run(connection, BEGIN)
@@ -219,12 +220,13 @@ def is_mariadb(connection: pymysql.Connection[Any]) -> bool:
 
 
 def _isolation(connection: pymysql.Connection[Any]) -> str:
-    """MariaDB before 11.1 has only the old name, MySQL 8 only the new one."""
+    """Return the variable's name: MariaDB before 11.1 has only the old one, MySQL 8 only the new one."""
     return "tx_isolation" if is_mariadb(connection) else "transaction_isolation"
 
 
 def _tls(tls: Tls, key: str) -> dict[str, Any]:
-    """`key`: the file with the client's key. Without an authority's file the system's own are asked."""
+    """Return pymysql's TLS options. `key`: the file with the client's key. Without a file of authorities the
+    system's own are used."""
     if tls.chosen == "disable":
         return {"ssl_disabled": True}
     if tls.chosen == "prefer" and not (tls.ca or tls.cert):
@@ -258,7 +260,7 @@ def first(connection: pymysql.Connection[Any], statement: str) -> tuple[Any, ...
 
 @contextmanager
 def translated(config: MySqlSourceSection, what: str = "") -> Iterator[None]:
-    """Turns pymysql's and the socket's errors into ours; `what` names the table at hand."""
+    """Turn pymysql's and the socket's errors into ours; `what` names the table at hand."""
     module = driver()
     try:
         yield
@@ -273,7 +275,7 @@ def translated(config: MySqlSourceSection, what: str = "") -> Iterator[None]:
 
 
 def translate(config: MySqlSourceSection, code: int, text: str, what: str = "") -> InstepError:
-    """Our error for one of the server's or of pymysql's, by its number."""
+    """Return our error for one of the server's or of pymysql's, by its number."""
     subject, text = what or config.place, config.redacted(text)
     if code in _ACCESS:
         hint = f"grant {config.user} the right to read it, or exclude it from the source"

@@ -57,7 +57,7 @@ class LockWatch:
         self._thread = threading.Thread(target=self._run, name="locks", daemon=True)
 
     @contextmanager
-    def begun(self) -> Iterator[None]:
+    def watching(self) -> Iterator[None]:
         """Watch in here; not where there may be two connections, for it takes a third one."""
         if self._config.max_connections == 2:
             yield
@@ -127,7 +127,7 @@ class MySqlReader:
     def open(self) -> Iterator[MySqlSession]:
         with transaction(self.config) as connection:
             watch = LockWatch(self.config, connection)
-            with watch.begun():
+            with watch.watching():
                 yield MySqlSession(self.config, connection, watch)
 
     @contextmanager
@@ -162,7 +162,7 @@ class MySqlReader:
                     basis = f"read by {len(connections)} connections that show one state: {basis}"
             watch = LockWatch(self.config, *connections, own=guard)
             watch.probe = chunk.probe if len(connections) > 1 else ""  # they have locked it already
-            with watch.begun():
+            with watch.watching():
                 sessions = [MySqlSession(self.config, one, watch, chunk.lane) for one in connections]
                 yield SharedView(tuple(sessions), basis)
 
@@ -178,7 +178,7 @@ class MySqlSession:
     lane: str | None = None
 
     def read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
-        """Batches of 65,536 rows or 32 MB. Each column of the query is named by its data type."""
+        """Yield batches of 65,536 rows or 32 MB. Each column of the query is named by its data type."""
         try:
             yield from self._read(chunk)
         except InstepError as error:

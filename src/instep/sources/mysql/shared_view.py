@@ -46,9 +46,9 @@ class NotShared(Exception):
 def begin_shared(
     config: MySqlSourceSection, guard: pymysql.Connection[Any], connections: Connections, chunk: Chunk
 ) -> str:
-    """Begin a snapshot on each connection, all of one state, and return what that rests on. Raises NotShared.
-    `chunk` is of the table that is to be read: its definition is locked, as by a read. `guard` is a
-    connection beside them."""
+    """Begin a snapshot on each connection, all of one state, and return how that is guaranteed. Raises NotShared.
+    `chunk` is of the table that will be read: its definition is locked, as by a read. `guard` is a connection beside
+    them."""
     reasons = []
     for way in (_by_position, _by_lock):
         try:
@@ -59,7 +59,7 @@ def begin_shared(
 
 
 def _begin(connections: Connections) -> None:
-    """All at once: the statement is sent to each before the first answer is read."""
+    """Begin all transactions at once: the statement is sent to each connection before the first answer is read."""
     wires = cast(Any, connections)
     with spoken():
         for wire in wires:
@@ -106,8 +106,9 @@ def _log_places(connections: Connections) -> bool:
 
 
 def _transactions(connections: Connections) -> bool:
-    """A transaction is owned from before its rows are seen until it is named as done. So nothing was committed in
-    between if the same ones are done before and behind, and none is owned when that was asked."""
+    """Begin the transactions; return whether all see the same state. A transaction is owned from before its rows are
+    visible until it is listed as executed, so nothing was committed in between if the same ones are executed before
+    and after, and none was owned in between."""
     leader = connections[0]
     mode = run(leader, "SHOW GLOBAL VARIABLES LIKE 'gtid_mode'")
     if is_mariadb(leader) or not mode or str(mode[0][1]).upper() != "ON":
@@ -121,7 +122,7 @@ def _transactions(connections: Connections) -> bool:
 
 
 def _by_lock(config: MySqlSourceSection, guard: pymysql.Connection[Any], connections: Connections, chunk: Chunk) -> str:
-    """Keep writers of the table away meanwhile, on a connection of its own: a transaction would end the lock."""
+    """Lock the table against writers for that time, on a connection of its own: a transaction would end the lock."""
     begun = time.monotonic()
     try:
         with _guarded(config):

@@ -65,7 +65,7 @@ class MySqlSource:
         return MySqlLog(self.config)
 
     def test(self) -> list[Check]:
-        """The login works; tables are visible and may be read; ids are visible."""
+        """Log in; check that tables are visible and readable, and ids visible."""
         return checks(self.config)
 
     def fingerprint(self) -> str:
@@ -78,8 +78,9 @@ class MySqlSource:
 
     @contextmanager
     def snapshot(self) -> Iterator[MySqlSnapshot]:
-        """A connection for the catalog, counts and bounds, statement by statement: a transaction would keep a lock on
-        the definition of each table that it has read. Readers open consistent snapshots, which are later ones."""
+        """Open a connection for the catalog, counts and bounds, statement by statement: a transaction would keep a
+        lock on the definition of each table that it has read. Readers open consistent snapshots, which are later
+        ones."""
         with nearest(self.config, connect) as at:
             yield MySqlSnapshot(at.config, at.connection, at.note)
 
@@ -98,12 +99,12 @@ class MySqlSnapshot:
             return read_catalog(self._connection, self.config)
 
     def yields(self, read: TableRead) -> Mapping[str, DataType]:
-        """Numbers, bytes and JSON as themselves, all else as text."""
+        """Return the types that a read yields: numbers, bytes and JSON as themselves, all else as text."""
         return {c.column.name: query_type(c.source.type, c.source.native) for c in read.columns if c.source}
 
     def chunks(self, read: TableRead, key: str, rows: CursorRange, *, columns: Sequence[str] = ()) -> list[Chunk]:
-        """Ranges of an integer key's first column of about a million rows or 256 MB, else the table at once. The
-        first and the last range are open, for the lane's view may be later than this snapshot."""
+        """Return ranges of an integer key's first column of about a million rows or 256 MB, else the whole table.
+        The first and the last range are open, as the lane's view may be later than this snapshot."""
         what = ", ".join(map(selected, source_columns(read, columns)))
         select = f"SELECT {what} FROM {quoted_table(*read.source.ref)}"  # noqa: S608
         with translated(self.config, f"planning the read of {read.source.path}"):
@@ -146,7 +147,8 @@ class MySqlSnapshot:
     def cursor_bounds(
         self, read: TableRead, column: str, after: str | None, lookback: float
     ) -> tuple[str | None, CursorBounds]:
-        """(`after` moved back, the greatest value and the number of NULLs), texts as the server writes them in UTC."""
+        """Return (`after` moved back, the greatest value and the number of NULLs), texts as the server writes them
+        in UTC."""
         source = _cursor_column(read, column)
         name = quoted(source.name)
         query = (
@@ -232,7 +234,7 @@ def _cursor_column(read: TableRead, column: str) -> Column:
 
 
 def _comparable(column: Column, value: str) -> str:
-    """A float's own text has six digits: as a double it has all."""
+    """Return SQL to compare by: a float's own text has six digits, as a double it has all."""
     return f"{value} * 1e0" if isinstance(column.type, Float) else value
 
 
@@ -266,7 +268,7 @@ _APART = 5.0
 
 
 def checks(config: MySqlSourceSection) -> list[Check]:
-    """The login works; then what it may see and do; on the replica that would be read, if any is."""
+    """Log in, then check what the login may see and do; on the replica that would be read, if any is."""
     try:
         with nearest(config, connect) as at, translated(at.config):
             found = _inside(at.config, at.connection)

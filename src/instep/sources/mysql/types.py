@@ -70,17 +70,18 @@ _SIZES = re.compile(r"\((\d+)(?:,(\d+))?\)")
 
 @dataclass(frozen=True)
 class MySqlType:
-    """A column's type in the words of information_schema: `base` is `decimal`, `full` `decimal(12,2) unsigned`.
-    `length` is in characters or bytes, `checked` says that MariaDB checks the text to be JSON."""
+    """A column's type in the words of information_schema: `base` is `decimal`, `full` `decimal(12,2) unsigned`."""
 
     base: str
     full: str
     length: int | None = None
+    """In characters or bytes."""
     checked: bool = False
+    """Says that MariaDB checks the text to be JSON."""
 
 
 def column_type(native: MySqlType) -> tuple[DataType, str]:
-    """(the type, a note why it is looser than the native one or "")."""
+    """Return (the type, a note why it is looser than the native one or "")."""
     base, full = native.base.lower(), native.full.lower()
     if base in _INTEGERS:
         if full == "tinyint(1)":
@@ -123,12 +124,10 @@ def query_type(kind: DataType, native: str) -> DataType:
 
 
 def expression(column: str, native: str) -> str:
-    """Return what to select for the quoted `column`, so that its text form is exact.
-
-    A float's own text has six digits, a float(m,d)'s is rounded: as a double both have all. Geometry and bits have
-    no text of their own. A geometry's text that is longer than max_allowed_packet would be NULL: then its bytes come
-    behind one that no text begins with, for `stage` to hold.
-    """
+    """Return SQL for the quoted `column`, so that its text form is exact. A float's own text has six digits, a
+    float(m,d)'s is rounded: as a double both have all. Geometry and bits have no text of their own. A geometry's
+    text longer than max_allowed_packet would be NULL: then its bytes follow one that no text begins with, for
+    `stage` to quarantine."""
     base = native.lower().partition("(")[0].partition(" ")[0]
     if base == "float" or (base == "double" and "(" in native):
         return f"{column} * 1e0"
@@ -175,7 +174,7 @@ def matches(schema: str, table: str, database: str, include: Sequence[str], excl
 
 
 def _schemas(schema: str, database: str, include: Sequence[str]) -> str:
-    """Return which schemas are looked at: a constant list when the patterns name them, which spares the server the
+    """Return SQL for the schemas to read: a constant list when the patterns name them, which spares the server the
     rest."""
     named = {p.partition(".")[0] for p in include if "." in p and not is_regex(p)}
     if any(is_glob(name) for name in named) or any(is_regex(p) for p in include):
@@ -189,7 +188,8 @@ def _either(schema: str, table: str, home: str, pattern: str) -> str:
 
 
 def _matches(text: str, pattern: str) -> str:
-    """Case matters, as in the names themselves. An exact text may hold the letters of a glob."""
+    """Return a condition that matches the pattern. Case matters, as in the names themselves. An exact text may hold
+    the characters of a glob."""
     text = f"CONVERT({text} USING utf8mb4)"
     exact = f"{text} {_EXACT} = {literal(pattern)}"
     if is_regex(pattern):

@@ -82,7 +82,7 @@ class RowStream:
         self._done = False
 
     def blocks(self, rows: int) -> Iterator[list[pa.Array]]:
-        """Binary arrays, one per column, of at most `rows` rows each time; NULL is null."""
+        """Yield binary arrays, one per column, of at most `rows` rows each time; NULL is null."""
         starts: list[int] = []
         at = 0
         while not self._done:
@@ -186,7 +186,7 @@ def _broken() -> ReadError:
 
 
 def _lengths(octets: npt.NDArray[np.uint8], at: Positions) -> tuple[Positions, Positions, npt.NDArray[np.bool_] | None]:
-    """(where each value begins, its length, which are NULL) of length-encoded strings at `at`."""
+    """Return (where each value begins, its length, which are NULL) of length-encoded strings at `at`."""
     head = octets[at].astype(np.int64)
     if head.max() < _NULL:
         return at + 1, head, None

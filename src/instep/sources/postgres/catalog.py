@@ -120,7 +120,7 @@ def read_catalog(connection: psycopg.Connection[Any], names: Names) -> Discovery
 
 @contextmanager
 def _understood() -> Iterator[None]:
-    """Raises psycopg's DataError for an answer that no PostgreSQL gives."""
+    """Raise psycopg's DataError for an answer that no PostgreSQL gives."""
     import psycopg
 
     try:
@@ -130,10 +130,8 @@ def _understood() -> Iterator[None]:
 
 
 def _read_identity(connection: psycopg.Connection[Any]) -> tuple[str, int]:
-    """(system identifier/database oid, or "" if the server does not tell; bytes per page).
-
-    Without the system identifier ids cannot be told from those of a restored copy, so none are given.
-    """
+    """Return (system identifier/database oid, or "" if the server hides it; bytes per page). Without the system
+    identifier ids cannot be told from those of a restored copy, so none are given."""
     (row,) = connection.execute(_IDENTITY).fetchall()
     if not row[0]:
         return "", row[2]

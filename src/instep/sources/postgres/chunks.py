@@ -67,9 +67,10 @@ PIECE = 16 << 20
 
 @dataclass(frozen=True)
 class HeapStorage:
-    """A table, or a part of one, with pages of its own. `name` is quoted; `density` is rows per page, -1 if unknown."""
+    """A table, or a part of one, with pages of its own."""
 
     name: str
+    """Quoted."""
     kind: str
     heap: bool
     readable: bool
@@ -77,6 +78,7 @@ class HeapStorage:
     pages: int
     bytes: int
     density: float
+    """Rows per page, -1 if unknown."""
 
     @property
     def rows(self) -> int:
@@ -100,14 +102,14 @@ def rewritten(connection: psycopg.Connection[Any], refs: Sequence[tuple[str, str
 
 @dataclass(frozen=True)
 class QueryPart:
-    """Part of a table that one query reads: `source` is the text after FROM, `where` a condition or "". `pieces` are
-    conditions that divide it, for queries that are short."""
+    """Part of a table that one query reads: `source` is the text after FROM, `where` a condition or ""."""
 
     source: str
     where: str
     rows: int
     bytes: int
     pieces: tuple[str, ...] = ()
+    """Conditions that divide it, for queries that are short."""
 
 
 def parts(found: Sequence[HeapStorage], version: int) -> list[QueryPart]:

@@ -27,8 +27,8 @@ _REQUEST = struct.pack("!ii", 8, 80877103)
 
 
 def refusal(host: str, port: int, authority: str, timeout: float) -> str:
-    """Return what is wrong with the certificate in OpenSSL's words, "" if it cannot be told. `authority` is a file, ""
-    for the system's authorities."""
+    """Return the fault of the certificate in OpenSSL's words, "" if unknown. `authority` is a file, "" for the
+    system's authorities."""
     with suppress(OSError, ValueError), socket.create_connection((host, port), timeout=timeout or None) as plain:
         plain.sendall(_REQUEST)
         if plain.recv(1) != b"S":
@@ -49,8 +49,8 @@ LOCKED = "55P03"
 
 
 def conninfo(config: PostgresSourceSection, way: Way | None = None, key: str = "") -> str:
-    """libpq keywords, the password among them: stays inside the process, is never logged. `way`: where to connect
-    instead (the server's certificate is still that of `host`); `key`: the file with the client's key."""
+    """Return libpq's keywords, the password among them: they stay in this process and are never logged. `way`: where
+    to connect instead (the server's certificate is still that of `host`); `key`: the file with the client's key."""
     from psycopg.conninfo import make_conninfo
 
     given: dict[str, Any] = {
@@ -73,13 +73,13 @@ def conninfo(config: PostgresSourceSection, way: Way | None = None, key: str = "
 
 
 def _authorities(tls: Tls) -> str:
-    """The system's own, where a certificate is checked and no authority is named."""
+    """Return the system's authorities, where a certificate is checked and no authority is named."""
     return ssl.get_default_verify_paths().cafile or "" if tls.chosen in VERIFY else ""
 
 
 def dial(config: PostgresSourceSection, open: Callable[[str], Opened]) -> Opened:
     """Return what `open` makes of libpq keywords that reach the server, through SSH if so configured. Errors are
-    `open`'s own, or a ConnectError that names the SSH server if it was that."""
+    `open`'s own, or a ConnectError that names the SSH server if it is at fault."""
     with (
         private_file(config.tls.key) as key,
         as_file(config.tls.ca) as authority,
@@ -98,7 +98,8 @@ def dial(config: PostgresSourceSection, open: Callable[[str], Opened]) -> Opened
 
 
 def settings(config: PostgresSourceSection) -> dict[str, str]:
-    """Server settings of every transaction: texts that do not depend on the server's defaults, no idle end."""
+    """Return the server settings of every transaction: texts that do not depend on the server's defaults, no idle
+    timeout."""
     return {
         "search_path": "pg_catalog",
         "datestyle": "ISO, YMD",
@@ -113,7 +114,7 @@ def settings(config: PostgresSourceSection) -> dict[str, str]:
 
 
 def set_statement(values: Mapping[str, str]) -> str:
-    """One statement that makes the settings hold until the transaction ends (a pooler sees no trace)."""
+    """Return one statement that makes the settings hold until the transaction ends (a pooler sees no trace)."""
     return "SELECT " + ", ".join(f"set_config({literal(k)}, {literal(v)}, true)" for k, v in values.items())
 
 
@@ -122,7 +123,7 @@ _UNTRUSTED = "certificate verify failed"
 
 @contextmanager
 def connect(config: PostgresSourceSection) -> Iterator[psycopg.Connection[Any]]:
-    """A connection in a READ ONLY, REPEATABLE READ transaction with `settings`; errors of connecting are
+    """Open a connection in a READ ONLY, REPEATABLE READ transaction with `settings`; errors of connecting are
     translated, those of the body are not (they may be another server's)."""
     import psycopg
 
@@ -144,7 +145,7 @@ def connect(config: PostgresSourceSection) -> Iterator[psycopg.Connection[Any]]:
 def translated(
     config: PostgresSourceSection, what: str = "", otherwise: type[InstepError] = ReadError
 ) -> Iterator[None]:
-    """Turns psycopg's errors into ours; `what` names the table at hand, `otherwise` is for those not known."""
+    """Turn psycopg's errors into ours; `what` names the table at hand, `otherwise` is for those not known."""
     import psycopg
 
     try:
@@ -156,7 +157,7 @@ def translated(
 def translate(
     config: PostgresSourceSection, text: str, sqlstate: str, what: str = "", otherwise: type[InstepError] = ReadError
 ) -> InstepError:
-    """Our error for one of the server's or of libpq's. Some come without an SQLSTATE: then the text decides."""
+    """Return our error for one of the server's or of libpq's. Some come without an SQLSTATE: then the text decides."""
     text = config.redacted(_first_line(text))
     subject = what or config.place
     if sqlstate == "42501" or "permission denied for" in text:

@@ -89,9 +89,9 @@ def unlocked(
 
 
 def _last_words(connection: psycopg.Connection[Any]) -> str:
-    """Return what the server said when it ended the session: the first statement after it fails with that, or the
-    watch's does, and each later one says only that the connection is lost. "" for a session that this side has closed:
-    the error that closed it says why."""
+    """Return the server's message when it ended the session: the first statement after it fails with that, or the
+    watch's does, and each later one only says that the connection is lost. "" for a session that this side has
+    closed: the error that closed it says why."""
     handle: Any = connection.pgconn
     if handle.pgconn_ptr is None:
         return ""
@@ -119,7 +119,7 @@ class SessionWatch:
         self._thread = threading.Thread(target=self._run, name="locks", daemon=True)
 
     @contextmanager
-    def begun(self) -> Iterator[None]:
+    def watching(self) -> Iterator[None]:
         self._thread.start()
         try:
             yield

@@ -31,13 +31,14 @@ BATCH_BYTES = 16 << 20
 
 @dataclass(frozen=True)
 class PostgresReader:
-    """Reader of a task; picklable. `snapshot` is the exported snapshot, "" where none can be shared; `key` tells the
-    sessions of the read point."""
+    """Reader of a task; picklable."""
 
     config: PostgresSourceSection
     settings: tuple[tuple[str, str], ...]
     snapshot: str = ""
+    """The exported snapshot, "" where none can be shared."""
     key: int = 0
+    """Tells the sessions of the read point."""
 
     @property
     def limits(self) -> SourceLimits:
@@ -45,7 +46,7 @@ class PostgresReader:
 
     @contextmanager
     def open(self) -> Iterator[PostgresReadSession]:
-        """One connection with its transaction open; raises ConnectError, or ReadError if the snapshot is gone."""
+        """Open a connection with a transaction; raises ConnectError, or ReadError if the snapshot is gone."""
         import adbc_driver_manager
         import adbc_driver_postgresql.dbapi as adbc
 

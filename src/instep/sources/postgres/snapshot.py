@@ -72,7 +72,7 @@ class PostgresSnapshot:
         return self._seen
 
     def chunks(self, read: TableRead, key: str, rows: CursorRange, *, columns: Sequence[str] = ()) -> list[Chunk]:
-        """Page ranges, or one query where an index finds the rows; raises ReadError if the table is gone."""
+        """Return page ranges, or one query where an index finds the rows; raises ReadError if the table is gone."""
         selected = [c for c in _sourced(read) if not columns or c.column.name in columns]
         what = ", ".join(_expression(c.source) for c in selected if c.source)
         limit = condition(read, rows)
@@ -91,13 +91,14 @@ class PostgresSnapshot:
         return any("Index" in k for k in kinds) and not any("Seq Scan" in k for k in kinds)
 
     def yields(self, read: TableRead) -> Mapping[str, DataType]:
-        """Return what ADBC yields for each accepted column that has a source."""
+        """Return the types that ADBC yields for accepted columns with a source."""
         return {c.column.name: yielded(c.source.type) for c in _sourced(read) if c.source}
 
     def cursor_bounds(
         self, read: TableRead, column: str, after: str | None, lookback: float
     ) -> tuple[str | None, CursorBounds]:
-        """`column` is an accepted column. Rows whose cursor is NULL, infinite or NaN count as NULL."""
+        """Return (`after` moved back, the bounds now) of an accepted `column`. Rows whose cursor is NULL, infinite
+        or NaN count as NULL."""
         source = cursor_column(read, column)
         bounds = bounds_statement(read.source, source, read.condition)
         with translated(self._config, read.source.path):
@@ -110,7 +111,7 @@ class PostgresSnapshot:
         return after, CursorBounds(row[0], row[1])
 
     def count(self, read: TableRead) -> int:
-        """Exact number of rows as of this snapshot."""
+        """Return the exact number of rows as of this snapshot."""
         query = select("count(*)", quote_table(*read.source.ref), read.condition)
         with translated(self._config, read.source.path):
             row = self._ask(lambda: self._connection.execute(query.encode()).fetchone())
@@ -134,7 +135,7 @@ class PostgresSnapshot:
         return ""
 
     def transactions(self) -> str:
-        """Return which transactions this snapshot shows, as the text of `pg_current_snapshot()`."""
+        """Return the transactions that this snapshot shows, as the text of `pg_current_snapshot()`."""
         with translated(self._config):
             row = self._ask(lambda: self._connection.execute("SELECT pg_current_snapshot()::text").fetchone())
         return str(row[0]) if row else ""
@@ -200,7 +201,7 @@ def _nodes(plan: Mapping[str, Any]) -> Iterator[str]:
 
 
 def size(read: TableRead) -> str:
-    """Return what to select for a row's key, as far as it may be told, and its size in bytes."""
+    """Return SQL for a row's key, as far as it may be shown, and its size in bytes."""
     keys = [c.source.name for c in _sourced(read) if c.source and c.source.key and not c.hashed]
     shown = [f"{literal(f'{name}=')} || left({quote(name)}::text, 100)" for name in keys]
     parts = [f"coalesce({octets(quote(c.source.name), c.source.native)}, 0)::int8" for c in _sourced(read) if c.source]
@@ -214,7 +215,7 @@ def _expression(column: Column) -> str:
 
 @contextmanager
 def open_snapshot(config: PostgresSourceSection) -> Iterator[PostgresSnapshot]:
-    """A snapshot that lives as long as this context."""
+    """Open a snapshot that lives as long as this context."""
     with nearest(config, connect) as at:
         exported, why = export(at.config, at.connection)
         alone = f"the read point cannot be shared ({why}): the tables are read one after another" if why else ""
@@ -222,15 +223,13 @@ def open_snapshot(config: PostgresSourceSection) -> Iterator[PostgresSnapshot]:
         with translated(at.config):
             at.connection.execute(f"SELECT {marking(watch.key, MAIN)}".encode())
         snapshot = PostgresSnapshot(at.config, at.connection, exported, note, watch)
-        with watch.begun():
+        with watch.watching():
             yield snapshot
 
 
 def export(config: PostgresSourceSection, connection: psycopg.Connection[Any]) -> tuple[str, str]:
-    """(the snapshot's name, "") once a second connection has taken it up, else ("", why not).
-
-    A failure ends the transaction (a subtransaction cannot export), so this comes before anything is read.
-    """
+    """Return (the snapshot's name, "") once a second connection has used it, else ("", why not). A failure ends the
+    transaction (a subtransaction cannot export), so this comes before anything is read."""
     import psycopg
 
     try:

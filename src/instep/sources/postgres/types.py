@@ -222,7 +222,7 @@ def _matches(schema: str, name: str, pattern: str) -> str:
 
 
 def _tests(pattern: str) -> list[str]:
-    """A name that holds glob characters matches itself too."""
+    """Return tests that match the pattern; a name that holds glob characters matches itself too."""
     exact = [f"= {literal(pattern)}"]
     if "[" in pattern:
         return [f"~ {literal(glob_to_regex(pattern))}", *exact]

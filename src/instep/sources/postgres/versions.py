@@ -93,8 +93,9 @@ class ReadPoint:
 
 
 def read_point(connection: psycopg.Connection[Any]) -> ReadPoint | None:
-    """Return what the snapshot shows; None where that does not prove anything: a standby does not tell all, and without
-    the right to ask who it is, a server may be another one. Nor does what is not PostgreSQL itself."""
+    """Return the snapshot's read point; None where that proves nothing: a standby does not report everything, and
+    without the right to ask for its identity, a server may be another one. Nor does a server that is not PostgreSQL
+    itself."""
     if connection.info.server_version < OLDEST:
         return None
     row = connection.execute(_POINT.format(differs=DIFFERS).encode()).fetchone()

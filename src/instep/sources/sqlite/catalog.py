@@ -43,10 +43,10 @@ _DEFINITIONS = (
 
 @dataclass(frozen=True)
 class RowidStorage:
-    """Row storage of a table. `rowid`: the name that reaches the row id, "" where there is none or it is
-    hidden by columns of that name."""
+    """Row storage of a table."""
 
     rowid: str = ""
+    """The name that reaches the row id, "" where there is none or it is hidden by columns of that name."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ class Contents:
 
 
 def contents(connection: sqlite3.Connection, config: SqliteSourceSection) -> Contents:
-    """Everything that is selected: ordinary tables in one query, the others one by one, for a view may be broken
-    and the module of a virtual table missing."""
+    """Return everything that is selected: ordinary tables in one query, the others one by one, as a view may be
+    broken and the module of a virtual table missing."""
     selected = partial(selects(config.include, config.exclude), "main")
     connection.create_function("instep_selected", 1, selected, deterministic=True)
     objects = {row[0]: row[1:] for row in connection.execute(_OBJECTS) if row[1] != "shadow"}
@@ -138,7 +138,7 @@ def row_id_range(connection: sqlite3.Connection, table: str, rowid: str) -> tupl
 
 
 def fingerprint(connection: sqlite3.Connection, config: SqliteSourceSection) -> str:
-    """A digest of every definition in the file (a view may stand on any table) and of the selection."""
+    """Return a digest of every definition in the file (a view may read any table) and of the selection."""
     digest = hashlib.sha256(json.dumps([_VERSION, config.include, config.exclude]).encode())
     for row in connection.execute(_DEFINITIONS):
         digest.update(json.dumps(row, ensure_ascii=True).encode())
@@ -146,10 +146,10 @@ def fingerprint(connection: sqlite3.Connection, config: SqliteSourceSection) -> 
 
 
 def quoted(name: str) -> str:
-    """`name` as an SQL identifier."""
+    """Return `name` as an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def literal(text: str) -> str:
-    """`text` as an SQL string."""
+    """Return `text` as an SQL string."""
     return "'" + text.replace("'", "''") + "'"

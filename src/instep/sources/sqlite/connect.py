@@ -20,7 +20,7 @@ MINIMUM = (3, 37, 0)
 
 @contextmanager
 def connect(config: SqliteSourceSection) -> Iterator[sqlite3.Connection]:
-    """A read-only connection without a transaction; raises ConnectError."""
+    """Open a read-only connection without a transaction; raises ConnectError."""
     _check(config.path)
     with describing(config.path, ConnectError):
         uri = f"{Path(config.path).absolute().as_uri()}?mode=ro"
@@ -39,14 +39,14 @@ def connect(config: SqliteSourceSection) -> Iterator[sqlite3.Connection]:
 
 @contextmanager
 def transaction(config: SqliteSourceSection) -> Iterator[sqlite3.Connection]:
-    """A connection with an open read transaction: what it sees does not change until the context ends."""
+    """Open a read transaction: what it sees does not change until the context ends."""
     with connect(config) as connection:
         begin(connection, config.path)
         yield connection
 
 
 def begin(connection: sqlite3.Connection, path: str) -> None:
-    """Begin to see one moment, which is now. Raises ConnectError."""
+    """Begin a read transaction that sees the state of now. Raises ConnectError."""
     with describing(path, ConnectError):
         connection.execute("BEGIN")
         connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
@@ -76,7 +76,7 @@ def _check(path: str) -> None:
 
 @contextmanager
 def describing(path: str, kind: type[InstepError], what: str = "") -> Iterator[None]:
-    """Turns SQLite's errors into `kind`, which names the file, the cause and the next step."""
+    """Turn SQLite's errors into `kind`, which names the file, the cause and the next step."""
     try:
         yield
     except sqlite3.Error as error:
@@ -136,14 +136,11 @@ MOUNTS = Path("/proc/self/mountinfo")
 
 
 def written_at(path: str) -> str:
-    """Return what any write to the database changes, "" as long as that is not certain. To be looked at before the
-    rows are: then it is not newer than they.
-
-    The time at which a file last changed is the kernel's. No program sets it: a restored copy has the time of the
-    restore, whatever time of modification it brings along, and a clock that was put back does not meet the same
-    nanosecond again. Found by `stat`, as `DatabaseFileState` is. A crash of the machine may lose writes that were read
-    before, so that it names the start of the kernel, too.
-    """
+    """Return a mark that any write to the database changes, "" as long as that is uncertain. Read it before the
+    rows: then it is not newer than they are. The kernel sets the change time of a file, and no program can: a
+    restored copy has the time of the restore, whatever modification time it brings along, and a clock that was put
+    back does not meet the same nanosecond again. Found by `stat`, as `DatabaseFileState` is. A crash of the machine
+    may lose writes that were read before, so that the mark includes the start of the kernel, too."""
     real = os.path.realpath(path)  # SQLite has its -wal beside the file that a link leads to
     try:
         start, kind = BOOT.read_text().strip(), _file_system(real)
@@ -187,7 +184,8 @@ class _Restarted(Exception):
 
 @contextmanager
 def copied(config: SqliteSourceSection, parent: str = "") -> Iterator[str]:
-    """The path of a copy in a folder below `parent`, or the system's for temporary files; it is gone afterwards."""
+    """Yield the path of a copy in a folder below `parent`, or the system's for temporary files; it is deleted
+    afterwards."""
     if parent:
         Path(parent).mkdir(parents=True, exist_ok=True)
         remove_abandoned(parent)

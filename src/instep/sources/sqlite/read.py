@@ -65,11 +65,9 @@ class SqliteSession:
     path: str
 
     def read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
-        """Batches of 65,536 rows, or of 16 MB. Each column of the query is named by its declared type.
-
-        Text that is not UTF-8 makes the driver fail, and looking at each text costs time: only then the query
-        runs again, decoding text by text, past the rows that were already given.
-        """
+        """Yield batches of 65,536 rows, or of 16 MB. Each column of the query is named by its declared type. Text
+        that is not UTF-8 makes the driver fail, and checking each text costs time: only then the query runs again,
+        decoding text by text, past the rows that were already yielded."""
         given = 0
         with describing(self.path, ReadError, f"reading {chunk.table}"):
             try:
@@ -100,9 +98,10 @@ class SqliteSession:
 
 
 def _fetch(cursor: sqlite3.Cursor, width: int, size: int, step: int) -> tuple[list[list[Any]], int]:
-    """Up to `size` rows as columns, empty at the end, and how many rows to fetch at once from here on: it begins with
-    one, so that wide rows are known before many of them are in memory. Rows are turned into columns while they are
-    still in the processor's cache and before the garbage collector looks at them: twice as fast as all at once."""
+    """Return up to `size` rows as columns, empty at the end, and how many rows to fetch at once from here on: it
+    begins with one, so that wide rows are noticed before many of them are in memory. Rows are turned into columns
+    while they are in the processor's cache and before the garbage collector looks at them: twice as fast as all at
+    once."""
     columns: list[list[Any]] = [[] for _ in range(width)]
     fetched = 0
     while len(columns[0]) < size and fetched < BATCH_BYTES and (rows := cursor.fetchmany(min(step, size))):
@@ -170,5 +169,5 @@ def _bytes(value: Any) -> bytes | None:
 
 
 def _visible(value: Any) -> bytes | None:
-    """Return the same for a column that holds neither bytes nor text: bytes must not pass for a number there."""
+    """Return bytes for a column that holds neither bytes nor text: bytes must not pass for a number there."""
     return bytes(value) if isinstance(value, BadText) else None if value is None else text(value).encode()

@@ -54,9 +54,8 @@ _CLOCK = "[0-2][0-9]:[0-5][0-9]"
 
 
 def order_of(name: str, kind: DataType) -> tuple[str, str]:
-    """Return what to select of each row, and over all of these the greatest value and how many rows have none or one
-    whose place among the others is not known: text in a column of numbers; times that are not all written alike, or
-    with an offset."""
+    """Return SQL of each row, and over all rows the greatest value and the number without a value or of unknown
+    order: text in a column of numbers; times that are not all written alike, or with an offset."""
     match kind:
         case Int() | Decimal() | Float():
             fits = f"typeof({name}) IN ('integer', 'real') AND abs({name}) < 9e999"
@@ -96,7 +95,7 @@ class SqliteSource:
     default_schema = "main"
 
     def __init__(self, config: SqliteSourceSection, copies: str = "") -> None:
-        """Copies are made in a folder of `copies`, which tasks on other machines see, too; "" for the system's folder
+        """Make copies in a folder of `copies`, which tasks on other machines see, too; "" for the system's folder
         for temporary files."""
         self.config, self._copies = config, copies
 
@@ -126,7 +125,7 @@ class SqliteSource:
 
     @contextmanager
     def snapshot(self) -> Iterator[SqliteSnapshot]:
-        """A read transaction, held until the context ends; of a copy, where it would keep writers waiting."""
+        """Open a read transaction until the context ends; of a copy, where it would make writers wait."""
         with connect(self.config) as connection:
             written = written_at(self.config.path)
             if in_wal_mode(connection, self.config.path):
@@ -138,7 +137,7 @@ class SqliteSource:
 
     @contextmanager
     def copied_snapshot(self, written: str = "") -> Iterator[SqliteSnapshot]:
-        """A read transaction of a copy, which is gone once the context ends."""
+        """Open a read transaction of a copy, which is deleted once the context ends."""
         with (
             copied(self.config, self._copies) as copy,
             transaction(self.config.model_copy(update={"path": copy})) as connection,
@@ -177,11 +176,12 @@ class SqliteSnapshot:
             )
 
     def yields(self, read: TableRead) -> Mapping[str, DataType]:
-        """Numbers and bytes as declared, all else as text; see `query_type` for values that are something else."""
+        """Return the types that a read yields: numbers and bytes as declared, all else as text; see `query_type` for
+        values of other types."""
         return {c.column.name: query_type(c.source.type) for c in read.columns if c.source}
 
     def chunks(self, read: TableRead, key: str, rows: CursorRange, *, columns: Sequence[str] = ()) -> list[Chunk]:
-        """Ranges of the row id of about a million rows; the first and the last are open, so that rows written
+        """Return ranges of the row id of about a million rows; the first and the last are open, so that rows written
         after the snapshot's point (WAL mode) belong to one of them."""
         storage = self._storage(read)
         out = ", ".join(f"{_column(c)} AS {quoted(str(c.type))}" for c in source_columns(read, columns))
@@ -198,8 +198,8 @@ class SqliteSnapshot:
     def cursor_bounds(
         self, read: TableRead, column: str, after: str | None, lookback: float
     ) -> tuple[str | None, CursorBounds]:
-        """(`after` moved back, the greatest value and the number of rows without an order); text forms as SQLite stores
-        them."""
+        """Return (`after` moved back, the greatest value and the number of rows without an order); text forms as
+        SQLite stores them."""
         source = _cursor_column(read, column)
         each, over_all = order_of(_column(source), source.type)
         rows = rows_where(f"SELECT {each} FROM main.{quoted(read.source.name)} AS t", filters(read))  # noqa: S608
@@ -248,8 +248,8 @@ class SqliteSnapshot:
             ) from None
 
     def _bounds(self, read: TableRead, storage: RowidStorage) -> tuple[int, list[int]]:
-        """(rows, the row ids at which chunks begin, without the first): a table is counted only when its row ids
-        are spread over more than one chunk."""
+        """Return (rows, the row ids at which chunks begin, without the first): a table is counted only when its row
+        ids are spread over more than one chunk."""
         if not storage.rowid:
             return 0, []
         table, rowid = quoted(read.source.name), quoted(storage.rowid)
@@ -286,7 +286,7 @@ def _cursor_column(read: TableRead, column: str) -> Column:
 
 
 def _within(read: TableRead, rows: CursorRange) -> list[str]:
-    """Conditions of a cursor range. The column's affinity makes a number of a bound that is written as text."""
+    """Return conditions of a cursor range. The column's affinity makes a number of a bound that is written as text."""
     if rows.column is None:
         return []
     name = _column(_cursor_column(read, rows.column))

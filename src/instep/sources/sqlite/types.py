@@ -48,7 +48,7 @@ _DECIMALS = {"DECIMAL", "DEC", "NUMERIC", "NUMBER"}
 
 
 def column_type(declared: str) -> tuple[DataType, str]:
-    """(the type, a note why it is looser than it looks or "") of a declared type such as `VARCHAR(30)`."""
+    """Return (the type, a note why it is looser than it looks or "") of a declared type such as `VARCHAR(30)`."""
     match = _DECLARED.fullmatch(declared.upper())
     word, first, second, rest = match.groups() if match else (declared.upper(), None, None, None)
     name = " ".join(f"{word} {rest or ''}".split())

@@ -54,7 +54,7 @@ class Cast:
 
 
 def cast(values: pa.Array, source: DataType, target: pa.DataType, accepted: DataType) -> Cast:
-    """`values` of the type `source` as the Arrow type `target`, which holds the accepted type."""
+    """Cast `values` of the type `source` to the Arrow type `target`, which holds the accepted type."""
     values = plain(values)
     storage = target.storage_type if isinstance(target, pa.BaseExtensionType) else target
     work = _ColumnCast(source, storage, accepted)
@@ -138,7 +138,7 @@ class _ColumnCast:
             raise InvalidValue("not valid UTF-8" if is_text(value.type) else "has no text form") from None
 
     def in_range(self, values: pa.Array) -> pa.Array:
-        """Dates and instants outside the years 0001 to 9999 become invalid values."""
+        """Make dates and instants outside the years 0001 to 9999 invalid values."""
         if pa.types.is_date32(self.target):
             numbers, low, high = values.view(pa.int32()), _MIN_DAY, _MAX_DAY
         elif pa.types.is_timestamp(self.target) and self.target.unit == "us":
@@ -162,7 +162,7 @@ def _inner(values: pa.Array, source: DataType, target: pa.DataType) -> pa.Array:
 
 
 def _json(text: str, kind: pa.DataType) -> str:
-    """`text` as a JSON document: text must hold one, numbers and booleans are one, all else is quoted."""
+    """Return `text` as a JSON document: text must hold one, numbers and booleans are one, all else is quoted."""
     numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
     if not (is_text(kind) or numeric or pa.types.is_boolean(kind)):
         return json.dumps(text, ensure_ascii=False)
@@ -180,7 +180,7 @@ def _refuse(word: str) -> None:
 
 
 def original(values: pa.Array, at: int, source: DataType) -> str:
-    """The text of the value at `at` as quarantine keeps it; bytes that are not text as `\\x` and hex."""
+    r"""Return the text of the value at `at` as quarantine stores it; bytes that are not text as `\x` and hex."""
     value = plain(values.slice(at, 1))
     try:
         return str(to_text(value, source)[0].as_py())
@@ -205,10 +205,8 @@ types = pa.types
 
 
 def exact(values: pa.Array, source: DataType, target: pa.DataType, inner: Inner) -> tuple[pa.Array, Mapping[str, int]]:
-    """`values` as `target`; raises ArrowInvalid or ArrowNotImplementedError if any value does not fit.
-
-    `inner` casts the parts of arrays and structs by the same rules, all or nothing.
-    """
+    """Return `values` as `target`; raises ArrowInvalid or ArrowNotImplementedError if any value does not fit.
+    `inner` casts the parts of arrays and structs by the same rules, all or nothing."""
     kind = values.type
     if types.is_null(kind):
         return pa.nulls(len(values), target), _NONE
@@ -358,8 +356,8 @@ def _from_string(texts: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _decimal_of(texts: pa.Array, target: pa.DataType) -> pa.Array:
-    """Digits as decimals; Arrow lets a text that `target` has no room for wrap around, and takes one with an exponent
-    for 0."""
+    """Return digits as decimals; Arrow lets a text wrap around that does not fit into `target`, and reads one with
+    an exponent as 0."""
     if (same_scale := fixed_point(texts, target)) is not None:
         return same_scale
     _all(pc.match_substring_regex(texts, _DECIMAL), "not plain digits")
@@ -367,7 +365,8 @@ def _decimal_of(texts: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _rescaled(values: pa.Array, target: pa.DataType) -> pa.Array:
-    """Decimals of another scale, by way of a type with room for all of them: else Arrow multiplies modulo 2^128."""
+    """Return decimals of another scale, by way of a type with room for all of them: else Arrow multiplies modulo
+    2^128."""
     return pc.cast(pc.cast(values, _WIDE), target)
 
 

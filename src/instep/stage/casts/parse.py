@@ -25,7 +25,7 @@ class InvalidValue(Exception):
 
 
 def parse(text: str, target: pa.DataType) -> tuple[Any, str]:
-    """(the value for Arrow, a note if something was assumed); raises InvalidValue."""
+    """Return (the value for Arrow, a note if something was assumed); raises InvalidValue."""
     for applies, convert in _PARSERS:
         if applies(target):
             return convert(text, target), _note(text, target)

@@ -33,7 +33,7 @@ _LAST_WRAPPED = -9222425352054775809
 
 
 def plain(values: pa.Array) -> pa.Array:
-    """`values` without extension types, dictionaries and views, nested ones included, and without run ends."""
+    """Return `values` without extension types, dictionaries and views, nested ones included, and without run ends."""
     kind = values.type
     if isinstance(kind, pa.BaseExtensionType):
         return plain(values.storage)
@@ -99,7 +99,7 @@ def _uuid_text(values: pa.Array) -> pa.Array:
 
 
 def dashed(digits: str) -> str:
-    """32 hex digits in the usual five groups."""
+    """Return 32 hex digits in the usual five groups."""
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
@@ -146,7 +146,7 @@ def _timestamp_text(values: pa.Array) -> pa.Array:
 
 
 def _named(texts: pa.Array, numbers: pa.Array, names: dict[int, str]) -> pa.Array:
-    """`texts` with infinities by name, and the years that Arrow has no text for."""
+    """Return `texts` with infinities by name, and with the years that Arrow cannot print."""
     odd = pc.or_(pc.match_substring(texts, "<"), pc.is_in(numbers, pa.array(list(names), numbers.type)))
     if numbers.type == pa.int64():
         odd = pc.or_(odd, pc.less(numbers, _LAST_WRAPPED))
@@ -167,7 +167,8 @@ def _far_day(number: int, text: str) -> str:
 
 
 def _far_moment(number: int, text: str) -> str:
-    """An instant just above the least number has wrapped around: PostgreSQL's go on after 2^63 - 1."""
+    """Return the text of a far instant. One just above the least number has wrapped around: PostgreSQL's go on after
+    2^63 - 1."""
     micros = number + 2**64 if number < _LAST_WRAPPED else number
     if micros == number and "<" not in text:
         return text
@@ -188,7 +189,7 @@ def _time_text(values: pa.Array) -> pa.Array:
 
 
 def clock(micros: int) -> str:
-    """[-]HH:MM:SS.ffffff; hours may pass 24."""
+    """Return [-]HH:MM:SS.ffffff; hours may pass 24."""
     seconds, fraction = divmod(abs(micros), 1_000_000)
     sign = "-" if micros < 0 else ""
     return f"{sign}{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{fraction:06}"
@@ -216,7 +217,7 @@ def iso_interval(months: int, days: int, nanoseconds: int) -> str:
 
 
 def _split(number: int, size: int) -> tuple[int, int]:
-    """Whole parts and the rest, both with the sign of `number`."""
+    """Return whole parts and the rest, both with the sign of `number`."""
     whole, rest = divmod(abs(number), size)
     return (whole, rest) if number >= 0 else (-whole, -rest)
 
@@ -244,7 +245,7 @@ def documents(texts: pa.Array) -> pa.Array:
 
 
 def with_hex(values: pa.Array) -> pa.Array:
-    """The texts of nested `values`, with `\\x` and hex in the place of what is not UTF-8."""
+    r"""Return the texts of nested `values`, with `\x` and hex in the place of what is not UTF-8."""
     return _each(_plain_leaves(values, _hexed), _dumped)
 
 
@@ -267,7 +268,7 @@ def _is_utf8(raw: bytes) -> bool:
 
 
 def _plain_leaves(values: pa.Array, text: Callable[[pa.Array], pa.Array]) -> pa.Array:
-    """Nested `values` with dates and moments as texts, and texts as `text` makes them."""
+    """Return nested `values` with dates and moments as texts, and texts converted by `text`."""
     kind = values.type
     if is_text(kind):
         return text(values)

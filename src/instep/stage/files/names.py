@@ -14,12 +14,12 @@ LOCAL_FILES = "instep.local-files"
 
 
 def file_name(run: str, chunk: int, attempt: int, part: int) -> str:
-    """`<run>-<chunk>-<attempt>-<part>-<random>.parquet`."""
+    """Return `<run>-<chunk>-<attempt>-<part>-<random>.parquet`."""
     return f"{re.sub(r'[^A-Za-z0-9]+', '-', run)[:64]}-{chunk:05}-{attempt}-{part}-{uuid.uuid4().hex[:12]}.parquet"
 
 
 def stored_name(field: pa.Field) -> str:
-    """Return what a column is called in files: formats that know columns by name there keep the first one for ever."""
+    """Return a column's name in files: formats that know columns by name there keep the first one for ever."""
     name: str = (field.metadata or {}).get(STORED.encode(), field.name.encode()).decode()
     return name
 

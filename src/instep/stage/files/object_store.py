@@ -79,13 +79,13 @@ class ObjectPath:
         return f"{self.uri}/".startswith(f"{str(other).rstrip('/')}/")
 
     def relative_to(self, other: Any) -> PurePosixPath:
-        """ValueError if this is not below `other`."""
+        """Raise ValueError if this is not below `other`."""
         if not self.is_relative_to(other):
             raise ValueError(f"{self.uri} is not below {other}")
         return PurePosixPath(self.uri[len(str(other).rstrip("/")) + 1 :])
 
     def read_bytes(self) -> bytes:
-        """FileNotFoundError if there is no such object."""
+        """Raise FileNotFoundError if there is no such object."""
         import obstore
 
         with _reached(self.uri):
@@ -126,7 +126,7 @@ class ObjectPath:
             obstore.copy(self._store, self.key, target.key)
 
     def stat(self) -> Stat:
-        """FileNotFoundError if there is no such object."""
+        """Raise FileNotFoundError if there is no such object."""
         import obstore
 
         with _reached(self.uri):
@@ -156,7 +156,7 @@ class ObjectPath:
                     yield path, Stat(found["size"], found["last_modified"].timestamp())
 
     def folders(self) -> list[ObjectPath]:
-        """Return what keys go on with up to the next slash."""
+        """Return the folders below, up to the next slash of keys."""
         import obstore
 
         with _reached(self.uri):
@@ -212,7 +212,7 @@ def path_at(uri: str, io: Mapping[str, str]) -> AnyPath:
 
 
 def opened(path: AnyPath) -> Any:
-    """Return what pyarrow reads a file from."""
+    """Return an object from which pyarrow reads a file."""
     return path.open() if isinstance(path, ObjectPath) else path
 
 
@@ -255,7 +255,7 @@ def _store(bucket: str, io: frozenset[tuple[str, str]]) -> Any:
 
 @contextmanager
 def _reached(uri: str, *, writing: bool = False) -> Iterator[None]:
-    """ConnectError for a store that does not let us in, StageError for one that does not answer as it should."""
+    """Raise ConnectError for a store that does not let us in, StageError for one that does not answer as it should."""
     from obstore import exceptions as exceptions
 
     try:

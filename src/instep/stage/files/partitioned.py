@@ -28,7 +28,7 @@ MAX_PARTITIONS = 10_000
 
 
 def writer_for(spec: StageSpec, chunk: int, attempt: int) -> Buffering:
-    """Return what writes the files of one chunk."""
+    """Return a writer for the files of one chunk."""
     if spec.partition is None:
         return ChunkWriter(spec, chunk, attempt)
     one = only_partition(spec.schema, spec.partition)
@@ -113,7 +113,7 @@ class PartitionedWriter(Buffering):
             runs.drop()
 
     def _write(self, partition: Partition, tables: Iterator[pa.Table]) -> None:
-        """The rows of one partition, as one file if `file_bytes` allow for it."""
+        """Write the rows of one partition, as one file if `file_bytes` permits."""
         self._met.add(partition)
         if len(self._met) > MAX_PARTITIONS:
             raise StageError(

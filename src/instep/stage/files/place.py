@@ -54,7 +54,7 @@ class StorageFolder:
         return NewFile(self, name)
 
     def resolve(self, name: str) -> tuple[Any, str]:
-        """(a pyarrow file system, the path of `name` in it)."""
+        """Return (a pyarrow file system, the path of `name` in it)."""
         from pyarrow import fs
 
         if self.local is not None:
@@ -147,7 +147,7 @@ def delete_files(uri: str, io: Mapping[str, str], names: Iterable[str]) -> None:
 
 @contextmanager
 def clear_errors(place: str) -> Iterator[None]:
-    """Turns failures to write into a StageError that names the place and the next step."""
+    """Turn failures to write into a StageError that names the place and the next step."""
     try:
         yield
     except pa.ArrowInvalid as error:
@@ -157,7 +157,7 @@ def clear_errors(place: str) -> Iterator[None]:
 
 
 def disk_error(place: str, error: OSError) -> StageError:
-    """Return what the operating system said about `place`, with the next step."""
+    """Return the operating system's error about `place`, with the next step."""
     reason = os.strerror(error.errno) if error.errno else str(error).splitlines()[0]
     hint = _HINTS.get(error.errno or 0, "check that the place exists and may be written to")
     return StageError(f"cannot write {place}: {reason}", hint=hint)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def refuse_local(uri: str) -> None:
-    """DestinationError for what is in no bucket."""
+    """Raise DestinationError for what is in no bucket."""
     _check(uri.partition("://")[0] if "://" in uri else "file")
 
 

@@ -185,7 +185,7 @@ def assert_schema(schema: pa.Schema, spec: StageSpec) -> None:
 
 
 def assert_written(metadata: pq.FileMetaData, spec: StageSpec) -> None:
-    """The same, of the schema in a finished file's footer."""
+    """Check the schema in a finished file's footer as `assert_schema` does."""
     _compare(list(_leaves(metadata.schema.to_arrow_schema())), list(_leaves(stored_schema(spec.schema))), spec)
 
 
@@ -208,7 +208,7 @@ def _show(leaf: _Leaf | str) -> str:
 
 
 def _leaves(fields: pa.Schema | pa.StructType | list[pa.Field], path: str = "") -> Iterator[_Leaf]:
-    """(path, type without sizes of offsets, field id) of each field, depth first."""
+    """Yield (path, type without sizes of offsets, field id) of each field, depth first."""
     for field in fields:
         kind = field.type.storage_type if isinstance(field.type, pa.BaseExtensionType) else field.type
         name = f"{path}{field.name}"

@@ -78,7 +78,8 @@ def bring_back(
 
 
 def upgrade(database: Database) -> tuple[str, str]:
-    """(version before, version after). A SQLite file of another version is copied first, beside itself."""
+    """Upgrade the store; return (version before, version after). A SQLite file of another version is copied first,
+    beside itself."""
     with database.read() as connection:
         before = migrate.version(connection)
     migrate.check(database, before)
@@ -117,7 +118,7 @@ def _begin(file: Path) -> bytes:
 
 @contextmanager
 def _new(file: Path) -> Iterator[Path]:
-    """A file for its owner alone, which gets its name when it is complete."""
+    """Yield a file for its owner alone, which gets its name when it is complete."""
     unfinished = file.with_name(f"{file.name}.unfinished")
     unfinished.unlink(missing_ok=True)
     os.close(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
@@ -144,8 +145,8 @@ _AGAIN = "use another backup; nothing was changed"
 
 
 def dump(database: Database) -> Iterator[str]:
-    """The lines, without line ends, of the store as of one moment. Secrets in it are sealed; the master keys are not
-    in it."""
+    """Yield the lines, without line ends, of the store as of one moment. Secrets in it are sealed, and the master
+    keys are not in it."""
     digest, counts = hashlib.sha256(), dict[str, int]()
 
     def line(data: Any) -> str:

@@ -50,7 +50,8 @@ class Prune:
         self._db = database
 
     def runs(self, before: datetime, limit: int) -> int:
-        """Runs that ended before, with what they did to tables, unless something refers to them."""
+        """Delete runs that ended before, with what they did to tables, unless something refers to them; return how
+        many."""
         c = runs.c
         query = select(c.id).where(c.ended < before, c.status != "running", c.kind.in_(RECURRING), ~_needed())
         with self._db.write() as transaction:
@@ -80,13 +81,13 @@ class Prune:
             return transaction.execute(delete(jobs).where(jobs.c.id.in_(old))).rowcount
 
     def answers(self, before: datetime) -> int:
-        """Answers that were kept for repeated requests."""
+        """Delete stored answers to repeated requests; return how many."""
         with self._db.write() as transaction:
             return transaction.execute(delete(idempotency).where(idempotency.c.at <= before)).rowcount
 
 
 def _needed() -> ColumnElement[bool]:
-    """Return what keeps a run on record."""
+    """Return the condition under which a run stays on record."""
     c, later = runs.c, runs.alias("later")
     last = ~exists().where(
         later.c.connection == c.connection, later.c.kind == c.kind, later.c.status == c.status, later.c.fence > c.fence

@@ -22,17 +22,19 @@ Scope = Literal["table", "column", "since", "extra"]
 
 @dataclass(frozen=True)
 class Backfill:
-    """A backfill of a table or a column. `column` is empty for a whole table; `change` is the change that caused it, if
-    any. Scope `since` rereads the rows that changed since the column was first seen; scope `extra` reads nothing from
-    the source: it moves the values kept as JSON in `_instep_extra` into the column."""
+    """A backfill of a table or a column."""
 
     number: int
     connection: str
     table: tuple[str, str]
     column: str
+    """Empty for a whole table."""
     scope: Scope
+    """`since` reads the rows again that changed since the column was first seen; `extra` reads nothing from the
+    source: it moves the values kept as JSON in `_instep_extra` into the column."""
     why: str
     change: str
+    """The change that caused it, if any."""
     status: BackfillStatus
     run: str
     requested_at: datetime
@@ -88,7 +90,7 @@ class Backfills:
             return True
 
     def start(self, number: int, run: str) -> None:
-        """Names the run that works on it."""
+        """Record the run that works on it."""
         self._set(number, ("requested", "running"), status="running", run=run)
 
     def done(self, number: int) -> None:
@@ -103,11 +105,11 @@ class Backfills:
             transaction.execute(update(backfills).where(*where).values(**values))
 
     def waiting(self, connection: str) -> list[Backfill]:
-        """Wanted or interrupted ones, oldest first."""
+        """Return requested or interrupted backfills, oldest first."""
         return self.waiting_of([connection])[connection]
 
     def waiting_of(self, names: Sequence[str]) -> dict[str, list[Backfill]]:
-        """`waiting` of several connections."""
+        """Return `waiting` of several connections."""
         c = backfills.c
         query = select(backfills).where(c.connection.in_(names), c.status.in_(("requested", "running")))
         with self._db.read() as transaction:

@@ -27,7 +27,7 @@ class Switches:
         return self.of_several([connection])[connection]
 
     def of_several(self, names: Sequence[str]) -> dict[str, list[Switch]]:
-        """`of` several connections."""
+        """Return `of` of several connections."""
         c = switches.c
         query = select(switches).where(c.connection.in_(names))
         with self._db.read() as transaction:
@@ -74,14 +74,14 @@ class Switches:
                     transaction.execute(update(switches).where(*_about(connection, switch)).values(listed_off=False))
 
     def forget(self, connection: str, chosen: Sequence[Switch]) -> None:
-        """Forget the choices about these objects."""
+        """Delete the choices about these objects."""
         with self._db.write(connection) as transaction:
             for switch in chosen:
                 _remove(transaction, connection, switch)
 
     def follow(self, connection: str, moves: Sequence[tuple[Switch, Switch]]) -> None:
-        """(as it is kept, as it is now): all at once, because names may be swapped. What was chosen about the new
-        name itself stands."""
+        """Move choices to new names, given as (as recorded, as it is now): all at once, because names may be
+        swapped. What was chosen for the new name itself stays."""
         with self._db.write(connection) as transaction:
             for old, _ in moves:
                 _remove(transaction, connection, old)
@@ -146,13 +146,15 @@ What = Literal["key", "cursor"]
 
 @dataclass(frozen=True)
 class KeyChoice:
-    """`table` is the accepted one. `value`: the key's columns, or the cursor's one (none: the table has no cursor).
-    `start`: where the first read by a new cursor begins, "" for the whole table."""
+    """A person's choice of a table's key or cursor."""
 
     table: Ref
+    """The accepted one."""
     what: What
     value: tuple[str, ...]
+    """The key's columns, or the cursor's one (none: the table has no cursor)."""
     start: str
+    """Where the first read by a new cursor begins, "" for the whole table."""
     who: str
     at: datetime
 

@@ -18,12 +18,13 @@ Ref = tuple[str, str]
 
 @dataclass(frozen=True)
 class Copy:
-    """A copy kept of a table. `table` is the accepted table that it was made of, `place` its (namespace, name) at the
-    destination."""
+    """A copy kept of a table."""
 
     number: int
     table: Ref
+    """The accepted table that it was made of."""
     place: Ref
+    """Its (namespace, name) at the destination."""
     why: str
     rows: int
     at: datetime
@@ -55,18 +56,18 @@ class Copies:
             transaction.execute(update(copies).where(*where).values(ended=self._db.now()))
 
     def existing(self, connection: str) -> list[Copy]:
-        """Return those that were not purged, oldest first."""
+        """Return the copies that were not purged, oldest first."""
         return self.existing_of([connection])[connection]
 
     def existing_of(self, names: Sequence[str]) -> dict[str, list[Copy]]:
-        """`existing` of several connections."""
+        """Return `existing` of several connections."""
         query = select(copies).where(copies.c.connection.in_(names), copies.c.ended.is_(None))
         with self._db.read() as transaction:
             rows = transaction.execute(query.order_by(copies.c.number))
             return by_connection(names, ((row.connection, _copy(row)) for row in rows))
 
     def move(self, connection: str, moves: Mapping[Ref, Ref]) -> None:
-        """Copies of renamed tables belong to them under their new names; the copies keep their own."""
+        """Record the copies of renamed tables under the new names; the copies keep their own."""
         with self._db.write(connection) as transaction:
             for copy in self.existing(connection):
                 if (to := moves.get(copy.table)) is not None:

@@ -22,20 +22,22 @@ rollout is to account for. A job that deletes the connection ends after it."""
 
 @dataclass(frozen=True)
 class ConnectionRecord:
-    """`fence` is the number of the latest run's claim, 0 before the first. `configured`: its schema config was made
-    before its source was seen, so that what the config does not name is left to the policy."""
+    """The record of a connection."""
 
     name: str
     destination: str
     namespace: str
     fence: int
+    """The number of the latest run's claim, 0 before the first."""
     created: datetime
     updated: datetime
     configured: bool = False
+    """Its schema config was made before its source was seen, so that what the config does not name is left to the
+    policy."""
 
 
 def ensure(transaction: Connection, name: str, now: datetime) -> None:
-    """The row that everything else of a connection refers to."""
+    """Insert the row that everything else of a connection refers to, if it is missing."""
     if transaction.execute(select(connections.c.name).where(connections.c.name == name)).first() is None:
         transaction.execute(insert(connections).values(name=name, created=now, updated=now))
 
@@ -95,8 +97,8 @@ class Connections:
 
 
 def _recorded_of(table: Table, name: str) -> ColumnElement[bool] | None:
-    """Return which rows of a table are a connection's own, found by its plans and runs as long as these are there; None
-    if none of them ever is."""
+    """Return the condition for a connection's rows of a table, found by its plans and runs as long as these exist;
+    None if none of them ever is."""
     if table is table_runs:
         return table.c.run.in_(select(runs.c.id).where(runs.c.connection == name))
     if table is steps:
@@ -163,7 +165,7 @@ class DestinationNames:
         return {(r.namespace, r.name): r.connection for r in rows if (r.namespace, r.name) in requested}
 
     def of(self, connection: str) -> dict[Ref, Ref]:
-        """Table -> (namespace, name) for all tables of a connection."""
+        """Return Table -> (namespace, name) for all tables of a connection."""
         c = destination_names.c
         with self._db.read() as transaction:
             rows = transaction.execute(select(destination_names).where(c.connection == connection))

@@ -30,19 +30,19 @@ configured one that was accepted at another product, until the connection's sour
 
 @dataclass(frozen=True)
 class ConnectorState:
-    """`state` is the connector's own JSON object, {} before the first checkpoint. `run` saved it last, "" for a
-    person."""
+    """The saved state of a connector."""
 
     state: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """The connector's own JSON object, {} before the first checkpoint."""
     run: str = ""
+    """Saved it last, "" for a person."""
     fence: int = 0
     at: datetime | None = None
 
 
 @dataclass(frozen=True)
 class PendingOperations:
-    """Operations on a table that cannot be carried out yet: they are in the folder `place`. `key` is half of the key
-    to its files."""
+    """Operations on a table that cannot be carried out yet: they are in the folder `place`."""
 
     number: int
     table: Ref
@@ -50,6 +50,7 @@ class PendingOperations:
     operations: int
     at: datetime
     key: str = field(default="", repr=False)
+    """Half of the key to its files."""
 
 
 class ConnectorStates:
@@ -125,7 +126,7 @@ class ConnectorStates:
         return done
 
     def shape(self, connection: str) -> Mapping[str, Any]:
-        """Return what the connector has declared and sent so far: see sources/connector/seen.py; {} at first."""
+        """Return the connector's declarations and columns so far: see sources/connector/seen.py; {} at first."""
         query = select(connector_states.c.shape).where(connector_states.c.connection == connection)
         with self._db.read() as transaction:
             found: Mapping[str, Any] | None = transaction.execute(query).scalar()
@@ -146,7 +147,7 @@ class ConnectorStates:
                 transaction.execute(insert(connector_states).values(connection=connection, **fresh, at=now))
 
     def hold(self, connection: str, entries: Iterable[tuple[Ref, str, int, str]]) -> None:
-        """(table, folder, number of operations, half of the key) each."""
+        """Record pending operations, each as (table, folder, number of operations, half of the key)."""
         now = self._db.now()
         rows = [
             {
@@ -183,7 +184,7 @@ class ConnectorStates:
                 transaction.execute(connector_pending.delete().where(connector_pending.c.number.in_(numbers)))
 
     def forget(self, connection: str) -> None:
-        """State, shape and what is held."""
+        """Delete the state, the shape and the pending operations."""
         with self._db.write() as transaction:
             for table in (connector_pending, connector_states):
                 transaction.execute(table.delete().where(table.c.connection == connection))
@@ -216,7 +217,8 @@ class OneConnector:
         run: str,
         fence: int,
     ) -> None:
-        """One transaction: the state is saved (None: the one before stays), operations are held and let go."""
+        """Save the state (None: keep the one before) and which operations are pending or released, in one
+        transaction."""
         with self.states.transaction():
             if state is not None:
                 self.states.save(self.connection, state, run=run, fence=fence)

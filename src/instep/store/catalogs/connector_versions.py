@@ -84,14 +84,14 @@ class ConnectorVersions:
         return ConnectorUpgrade(connection, row.source, row.before, row.after, row.who, row.at, state)
 
     def drop_latest(self, connection: str, source: str) -> None:
-        """Forget the last upgrade, which was taken back."""
+        """Delete the last upgrade, which was rolled back."""
         c = connector_versions.c
         with self._db.write() as transaction:
             last = select(func.max(c.number)).where(c.connection == connection, c.source == source).scalar_subquery()
             transaction.execute(connector_versions.delete().where(c.number == last))
 
     def forget(self, connection: str) -> None:
-        """Forget all upgrades of a connection."""
+        """Delete all upgrades of a connection."""
         with self._db.write() as transaction:
             c = connector_versions.c
             transaction.execute(connector_versions.delete().where(c.connection == connection))

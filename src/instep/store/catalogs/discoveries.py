@@ -40,7 +40,8 @@ class Discoveries:
         self._schemas = Schemas(database)
 
     def save(self, connection: str, seen: CachedDiscovery, *, run: str = "") -> None:
-        """Keep the last one, and its catalog as a version of the source's schema if it is not the one before."""
+        """Store the last discovery, and its catalog as a version of the source's schema if it differs from the one
+        before."""
         values: dict[str, Any] = {
             "fingerprint": seen.fingerprint,
             "identity": seen.identity,
@@ -65,10 +66,10 @@ class Discoveries:
             )
 
     def get(self, connection: str) -> CachedDiscovery | None:
-        return self.several([connection]).get(connection)
+        return self.get_many([connection]).get(connection)
 
-    def several(self, names: Sequence[str]) -> dict[str, CachedDiscovery]:
-        """`get` of several connections; those that were never looked at are not there."""
+    def get_many(self, names: Sequence[str]) -> dict[str, CachedDiscovery]:
+        """Return `get` of several connections, without those that were never detected."""
         query = select(discoveries).where(discoveries.c.connection.in_(names))
         with self._db.read() as transaction:
             return {
@@ -82,7 +83,7 @@ class Discoveries:
             return transaction.execute(query).scalar() or {}
 
     def without_catalog(self, connection: str) -> CachedDiscovery | None:
-        """Return what was seen but for the tables."""
+        """Return the last discovery without its tables."""
         columns = [one for one in discoveries.c if one.name != "catalog"]
         with self._db.read() as transaction:
             row = transaction.execute(select(*columns).where(discoveries.c.connection == connection)).first()
@@ -95,14 +96,14 @@ class Discoveries:
             return transaction.execute(query).scalar() or ""
 
     def age(self, connection: str) -> float | None:
-        """Seconds since the source was looked at last; None if it never was."""
+        """Return the seconds since the source was last looked at; None if it never was."""
         query = select(discoveries.c.at).where(discoveries.c.connection == connection)
         with self._db.read() as transaction:
             at = transaction.execute(query).scalar()
         return None if at is None else float((self._db.now() - at).total_seconds())
 
     def touch(self, connection: str) -> None:
-        """The source was looked at again and is unchanged."""
+        """Record that the source was looked at again and is unchanged."""
         where = discoveries.c.connection == connection
         with self._db.write(connection) as transaction:
             transaction.execute(discoveries.update().where(where).values(at=self._db.now()))
@@ -123,16 +124,16 @@ def _discovery(row: Row[Any], catalog: Catalog) -> CachedDiscovery:
 
 @dataclass(frozen=True)
 class SeenFile:
-    """One version of a file, whose `path` is below its source's folder. `number` grows with each version that is seen
-    (microseconds since 1970 UTC at that time, or more). `shape` is what was found in it, under the options with the
-    digest `options`."""
+    """One version of a file, whose `path` is below its source's folder."""
 
     path: str
     size: int
     version: str
     number: int
+    """Grows with each version that is seen (microseconds since 1970 UTC at that time, or more)."""
     options: str = ""
     shape: Mapping[str, Any] = field(default_factory=dict)
+    """What was found in it, under the options with the digest `options`."""
 
 
 class SourceFiles:
@@ -172,7 +173,7 @@ class SourceFiles:
         return done
 
     def _again(self, transaction: Any, source: str, known: SeenFile, now: SeenFile) -> SeenFile:
-        """Return the same version, looked at under other options."""
+        """Return the same version, inspected under other options."""
         c = source_files.c
         where = (c.source == source, c.number == known.number)
         transaction.execute(update(source_files).where(*where).values(options=now.options, shape=now.shape))

@@ -34,8 +34,7 @@ class LoadedColumns:
         found: Mapping[Ref, Sequence[LoadedColumn]],
         filters: Mapping[Ref, LoadedRules] | None = None,
     ) -> None:
-        """The columns of these accepted tables, in the place of what was recorded of them; a table without one of the
-        `filters` keeps its own."""
+        """Replace the recorded columns of these accepted tables; a table without one of the `filters` keeps its own."""
         with self._db.write(connection) as transaction:
             now, given = self._db.now(), filters or {}
             filters = {**self.filters(connection, found.keys() - given.keys()), **given}
@@ -123,16 +122,17 @@ def _forget(transaction: Connection, connection: str, tables: Collection[Ref]) -
 
 @dataclass(frozen=True)
 class CursorRecord:
-    """`cursor` is the JSON text of the data commit by `run`, which held `fence`; `proof` is by what a later run knows
-    that nothing has changed since, "" if by nothing (see sync/loading/unchanged.py)."""
+    """The cursor of a table's last load."""
 
     connection: str
     table: Ref
     cursor: str
+    """The JSON text of the data commit by `run`, which held `fence`."""
     run: str
     fence: int
     at: datetime
     proof: str = ""
+    """By what a later run knows that nothing has changed since, "" if by nothing (see sync/loading/unchanged.py)."""
 
 
 class Cursors:
@@ -194,7 +194,7 @@ class Cursors:
             return frozenset(transaction.execute(query.where(names_slot)).scalars()) if slot else frozenset()
 
     def forget(self, connection: str, table: Ref) -> None:
-        """The next load of the table starts from nothing."""
+        """Delete the record of a table's loads: the next one starts from nothing."""
         c = cursors.c
         where = (c.connection == connection, c.table_schema == table[0], c.table_name == table[1])
         with self._db.write(connection) as transaction:

@@ -26,19 +26,20 @@ StepStatus = Literal["planned", "running", "done", "failed", "skipped"]
 
 @dataclass(frozen=True)
 class PlannedStep:
-    """A step as planned, before it is executed. `table` is the destination's, `rows` those that it writes again."""
+    """A step as planned, before it is executed."""
 
     id: str
     table: str
+    """The destination's."""
     kind: str
     text: str
     rows: int = 0
+    """Those that it writes again."""
 
 
 @dataclass(frozen=True)
 class StoredPlan:
-    """`plan` is JSON-ready; the bases are fingerprints of the catalogs that it starts from. `changes` are the ids of
-    the changes that it applied, `version` the accepted version that it led to (0 while there is none)."""
+    """A plan on record."""
 
     id: str
     connection: str
@@ -46,21 +47,25 @@ class StoredPlan:
     base_accepted: str
     base_destination: str
     plan: Mapping[str, Any]
+    """JSON-ready; the bases are fingerprints of the catalogs that it starts from."""
     run: str = ""
     who: str = ""
     status: PlanStatus = "running"
     version: int = 0
+    """The accepted version that it led to (0 while there is none)."""
     changes: tuple[str, ...] = ()
+    """The ids of the changes that it applied."""
     ended: datetime | None = None
     error: str = ""
 
 
 @dataclass(frozen=True)
 class StepRecord:
-    """One step of a plan. `number` counts from 1 in the order of execution."""
+    """One step of a plan."""
 
     plan: str
     number: int
+    """Counts from 1 in the order of execution."""
     step: str
     at_table: str
     kind: str
@@ -116,7 +121,7 @@ class Plans:
             transaction.execute(update(steps).where(*left).values(status="skipped"))
 
     def get(self, plan_id: str) -> StoredPlan:
-        """InstepError if there is none."""
+        """Raise InstepError if there is none."""
         with self._db.read() as transaction:
             row = transaction.execute(select(plans).where(plans.c.id == plan_id)).mappings().first()
         if row is None:
@@ -124,7 +129,7 @@ class Plans:
         return plan_of(row)
 
     def history(self, connection: str, limit: int = 50) -> list[StoredPlan]:
-        """Newest first."""
+        """Return plans, newest first."""
         with self._db.read() as transaction:
             return [plan_of(row) for row in _newest(transaction, connection, limit)]
 
@@ -137,7 +142,7 @@ class Plans:
             return [plan_of({**row, "plan": {}}) for row in transaction.execute(query).mappings()]
 
     def unfinished(self, connection: str) -> list[StoredPlan]:
-        """Return those that may have left tables half way, newest first: nothing has ended well since."""
+        """Return plans that may have left tables half done, newest first: nothing has ended well since."""
         status = (
             select(plans.c.status).where(plans.c.connection == connection).order_by(plans.c.number.desc()).limit(20)
         )

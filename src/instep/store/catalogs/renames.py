@@ -48,7 +48,7 @@ class OldNames:
         return self.of_several([connection])[connection]
 
     def of_several(self, names: Sequence[str]) -> dict[str, list[OldName]]:
-        """`of` several connections."""
+        """Return `of` of several connections."""
         query = select(old_names).where(old_names.c.connection.in_(names)).order_by(old_names.c.number)
         with self._db.read() as transaction:
             rows = transaction.execute(query)
@@ -123,7 +123,7 @@ class Mappings:
             transaction.execute(update(mappings).where(*where).values(ended=self._db.now()))
 
     def waiting(self, connection: str) -> list[DeclaredRename]:
-        """Return those that are not carried out, oldest first."""
+        """Return declared renames that are not applied, oldest first."""
         where = (mappings.c.connection == connection, mappings.c.ended.is_(None))
         with self._db.read() as transaction:
             return [
@@ -137,12 +137,14 @@ def _mapping(row: Row[Any]) -> DeclaredRename:
 
 @dataclass(frozen=True)
 class Undo:
-    """`changes` are ids of applied changes, `drops` the objects that a person has allowed it to drop."""
+    """A requested undo."""
 
     number: int
     connection: str
     changes: tuple[str, ...]
+    """Ids of applied changes."""
     drops: tuple[str, ...]
+    """The objects that a person has allowed it to drop."""
     who: str
 
 
@@ -169,7 +171,7 @@ class Undos:
             transaction.execute(update(undos).where(*where).values(ended=self._db.now()))
 
     def waiting(self, connection: str) -> list[Undo]:
-        """Return those that are not done, oldest first."""
+        """Return undos that are not done, oldest first."""
         where = (undos.c.connection == connection, undos.c.ended.is_(None))
         with self._db.read() as transaction:
             return [_undo(r) for r in transaction.execute(select(undos).where(*where).order_by(undos.c.number))]

@@ -25,9 +25,10 @@ from instep.store.tables.catalogs import likeness, reviews
 
 @dataclass(frozen=True)
 class DetectedChange:
-    """A change as one detection saw it, with what was decided about it. `key` is the change's content key."""
+    """A change as one detection saw it, with what was decided about it."""
 
     key: str
+    """The change's content key."""
     kind: str
     table: tuple[str, str]
     column: str
@@ -110,8 +111,8 @@ class Reviews:
         transaction.execute(update(reviews).where(reviews.c.id == known.id).values(**values))
 
     def decide(self, review_id: str, status: ReviewStatus, who: str) -> Review:
-        """Approves or rejects what stands; a person may change their mind until it is applied. Raises Conflict
-        for a change that is applied or obsolete."""
+        """Approve or reject an open change; a person may change their mind until it is applied. Raises Conflict for
+        a change that is applied or obsolete."""
         with self._db.write() as transaction:
             [done] = self._decide(transaction, [self._one(transaction, review_id)], status, who)
             return done
@@ -146,7 +147,7 @@ class Reviews:
         return self.decide((existing.get(finding.key) or self.existing(connection)[finding.key]).id, "approved", who)
 
     def snooze_many(self, ids: Sequence[str], until: datetime) -> list[Review]:
-        """Leave open changes with these whole ids alone until then; Conflict for one that is not open."""
+        """Snooze open changes with these whole ids; raises Conflict for one that is not open."""
         with self._db.write() as transaction:
             found = _all_of(transaction, ids)
             for review in found:
@@ -165,18 +166,18 @@ class Reviews:
             return self._set(transaction, found, {"status": "open", "snoozed_until": None})
 
     def assign(self, review_id: str, assignee: str) -> Review:
-        """Name who is to look after a change; "" for nobody."""
+        """Assign a change to somebody; "" for nobody."""
         with self._db.write() as transaction:
             [done] = self._set(transaction, [self._one(transaction, review_id)], {"assignee": assignee})
             return done
 
     def assign_many(self, ids: Sequence[str], assignee: str) -> list[Review]:
-        """Name who is to look after the changes with these whole ids; InstepError for an unknown one."""
+        """Assign the changes with these whole ids to somebody; raises InstepError for an unknown one."""
         with self._db.write() as transaction:
             return self._set(transaction, _all_of(transaction, ids), {"assignee": assignee.strip()})
 
     def reopen(self, ids: Iterable[str]) -> None:
-        """Approvals that do not count any more; who gave them stays recorded."""
+        """Reopen changes whose approval is void; who approved them stays recorded."""
         with self._db.write() as transaction:
             self._close(transaction, list(ids), "open", ("approved",))
 
@@ -193,7 +194,7 @@ class Reviews:
             transaction.execute(update(reviews).where(reviews.c.id == known.id).values(**values))
 
     def reopen_rejected(self, ids: Iterable[str]) -> None:
-        """Rejections that a later choice has taken back."""
+        """Reopen changes whose rejection a later choice has withdrawn."""
         with self._db.write() as transaction:
             self._close(transaction, list(ids), "open", ("rejected",))
 
@@ -232,13 +233,13 @@ class Reviews:
         *,
         scope: Collection[str] | None = None,
     ) -> list[Review]:
-        """Newest first; of one connection or all, with these statuses or all; only of the connections in `scope`, if
-        it is given."""
+        """Return reviews, newest first; of one connection or all, with these statuses or all; only of the
+        connections in `scope`, if it is given."""
         with self._db.read() as transaction:
             return self._select(transaction, connection, statuses, limit, scope)
 
     def existing(self, connection: str) -> dict[str, Review]:
-        """Content key -> the change that is open, approved or rejected."""
+        """Return content key -> the change that is open, approved or rejected."""
         return {review.key: review for review in self.find(connection, EXISTING)}
 
     def _select(

@@ -126,17 +126,20 @@ CatalogSide = Literal["source", "destination"]
 
 @dataclass(frozen=True)
 class SchemaVersion:
-    """`version` counts from 1 for each connection and side. `accepted` is the accepted version at that time (0 before
-    the first), `run` the run that saw or made it ("" for a plan), `identity` the server whose ids are in it."""
+    """A version of a schema."""
 
     connection: str
     side: CatalogSide
     version: int
+    """Counts from 1 for each connection and side."""
     fingerprint: str
     at: datetime
     run: str
+    """The run that saw or made it ("" for a plan)."""
     accepted: int
+    """The accepted version at that time (0 before the first)."""
     identity: str
+    """The server whose ids are in it."""
 
 
 _COLUMNS = tuple(schemas.c[name] for name in SchemaVersion.__dataclass_fields__)
@@ -156,7 +159,7 @@ class Schemas:
         accepted: int = 0,
         identity: str = "",
     ) -> bool:
-        """Keep the next version; False if the last one is equal."""
+        """Store the next version; return False if the last one is equal."""
         digest = fingerprint(catalog)
         with self._db.write(connection) as transaction:
             ensure(transaction, connection, self._db.now())
@@ -190,7 +193,7 @@ class Schemas:
             return transaction.execute(query).scalar() or {}
 
     def catalog(self, connection: str, side: CatalogSide, version: int) -> Catalog:
-        """InstepError if there is no such version."""
+        """Raise InstepError if there is no such version."""
         c = schemas.c
         query = select(c.catalog).where(c.connection == connection, c.side == side, c.version == version)
         with self._db.read() as transaction:

@@ -79,15 +79,11 @@ class Database:
 
     @contextmanager
     def write(self, connection_name: str = "", *, common: bool = False) -> Iterator[Connection]:
-        """A write transaction of its own, or a savepoint in the one that this thread has open.
-
-        With the name of a connection it reads and writes rows of that one only, and waits for nobody who writes those
-        of another. `common`: it writes only rows that belong to no connection, as those of the queue and of the outbox,
-        and nobody waits for it who has not come to such rows.
-
-        The order of the locks is that of docs/adr/0040-locks-by-connection.md: nothing locks a connection's rows after
-        the common ones.
-        """
+        """Open a write transaction, or a savepoint in the one that this thread has open. With a connection's name it
+        reads and writes rows of that connection only, and does not wait for writers of others. `common`: it writes
+        only rows that belong to no connection, as those of the queue and of the outbox, and nobody waits for it who
+        has not come to such rows. The order of the locks is that of docs/adr/0040-locks-by-connection.md: nothing
+        locks a connection's rows after the common ones."""
         outer: Connection | None = getattr(self._local, "connection", None)
         if outer is not None:
             known, locked = len(self._local.after), set(self._local.locked)
@@ -145,7 +141,7 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """A consistent view: the open write transaction of this thread, else a read transaction."""
+        """Open a consistent view: the open write transaction of this thread, else a read transaction."""
         outer: Connection | None = getattr(self._local, "connection", None)
         if outer is not None:
             with self._plain_errors():
@@ -156,7 +152,7 @@ class Database:
 
     @contextmanager
     def snapshot(self) -> Iterator[Connection]:
-        """A view of all tables as of one moment, however long it is looked at."""
+        """Open a view of all tables as of one moment, for however long."""
         with self._plain_errors(), self.engine.connect() as connection:
             if not self._sqlite:
                 connection = connection.execution_options(isolation_level="REPEATABLE READ")
@@ -229,7 +225,7 @@ CHUNK = 500
 
 
 def by_connection(names: Sequence[str], found: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
-    """Return what was found of each connection, in its order; an empty list where there is nothing."""
+    """Return the findings of each connection, in order; an empty list where there are none."""
     out: dict[str, list[T]] = {name: [] for name in names}
     for name, one in found:
         out[name].append(one)

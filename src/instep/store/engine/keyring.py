@@ -37,11 +37,13 @@ _MAKE = "make one with `instep secrets new-key`"
 
 @dataclass
 class Keyring:
-    """`keys` by id, the current one first; no key is in its `repr`. `again` reads them where they came from: a key
-    that is missing may have been added since, by a rotation beside this process."""
+    """The master keys."""
 
     keys: Mapping[str, bytes] = field(repr=False)
+    """By id, the current one first; no key is in its `repr`."""
     again: Callable[[], Mapping[str, bytes]] | None = field(default=None, repr=False, compare=False)
+    """Reads them where they came from: a key that is missing may have been added since, by a rotation beside this
+    process."""
 
     @property
     def current(self) -> str:
@@ -52,8 +54,8 @@ class Keyring:
         return self.current == INSECURE
 
     def key(self, id: str) -> bytes:
-        """ProjectError that names the key if it is missing. A key that was added since the keys were read is found,
-        and from then on the first key is the one that seals."""
+        """Raise ProjectError that names the key if it is missing. A key that was added since the keys were read is
+        found, and from then on the first key is the one that seals."""
         found = self.keys.get(id)
         if found is None and self.again is not None and (found := (new := self.again()).get(id)) is not None:
             self.keys = new
@@ -199,17 +201,19 @@ class SecretPlace:
         return f"{self.kind} {self.name}: {self.field}"
 
     def bound(self, *more: str) -> bytes:
-        """Return what the seal is bound to, without ambiguity."""
+        """Return the bytes to which the seal is bound, without ambiguity."""
         return json.dumps(["instep", self.kind, self.name, self.field, self.version, *more]).encode()
 
 
 @dataclass(frozen=True)
 class Sealed:
-    """`wrapped` is the data key under the master key of id `key`, `value` the secret under the data key; base64."""
+    """A sealed secret."""
 
     key: str
     wrapped: str
+    """The data key under the master key of id `key`."""
     value: str
+    """The secret under the data key; base64."""
 
 
 def seal(keys: Keyring, place: SecretPlace, secret: str) -> Sealed:
@@ -225,7 +229,7 @@ def unseal(keys: Keyring, place: SecretPlace, sealed: Sealed) -> str:
 
 
 def rewrap(keys: Keyring, place: SecretPlace, sealed: Sealed) -> Sealed:
-    """Return the same secret under the current master key; the secret itself is not opened."""
+    """Rewrap the secret under the current master key, without opening it."""
     data_key = _decrypt(keys.key(sealed.key), sealed.wrapped, place.bound(sealed.key), place)
     current = keys.current  # once: another thread may read the keys again meanwhile
     return replace(sealed, key=current, wrapped=_wrap(keys.key(current), current, place, data_key))

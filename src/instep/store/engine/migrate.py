@@ -75,7 +75,8 @@ def create(connection: Connection) -> None:
 
 @cache
 def _statements(driver: str) -> tuple[str, ...]:
-    """Return what creates the tables. To compile it takes as long as to run it, and a process may open many stores."""
+    """Return the statements that create the tables. Compiling takes as long as running them, and a process may open
+    many stores."""
     from instep.store.tables.all import metadata
 
     found: list[str] = []

@@ -47,7 +47,7 @@ def _host() -> str:
 
 
 def _stat(pid: int) -> tuple[str, str]:
-    """(state, start time in clock ticks since boot); empty where there is no /proc."""
+    """Return (state, start time in clock ticks since boot); empty where there is no /proc."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:

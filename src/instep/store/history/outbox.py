@@ -46,16 +46,17 @@ Routing = Callable[[Event, datetime], Iterable[Notice]]
 
 @dataclass(frozen=True)
 class Delivery:
-    """A notification sent to one channel. `status`: waiting, sent or dead. `id` is the same for every attempt. `spent`
-    counts the attempts made before somebody retried the delivery."""
+    """A notification sent to one channel."""
 
     number: int
     id: str
+    """The same for every attempt."""
     channel: str
     batch: str
     urgent: bool
     notices: int
     status: str
+    """`waiting`, `sent` or `dead`."""
     attempt: int
     due: datetime
     lease_until: datetime | None
@@ -63,17 +64,19 @@ class Delivery:
     ended: datetime | None
     error: str
     spent: int = 0
+    """Counts the attempts made before somebody retried the delivery."""
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One attempt of a delivery. `code` is the receiver's status code (HTTP or SMTP), 0 if it did not answer."""
+    """One attempt of a delivery."""
 
     delivery: int
     attempt: int
     at: datetime
     seconds: float
     code: int
+    """The receiver's status code (HTTP or SMTP), 0 if it did not answer."""
     error: str
 
 
@@ -145,7 +148,7 @@ class Outbox:
             return Delivery(**{**row._mapping, **taken})
 
     def events_of(self, delivery: Delivery) -> list[NotifiedEvent]:
-        """Return what a delivery is about, in the order in which it happened."""
+        """Return the events of a delivery, in the order in which they happened."""
         query = select(events, outbox.c.notice, outbox.c.severity).join(events, events.c.number == outbox.c.event)
         query = query.where(outbox.c.delivery == delivery.number).order_by(events.c.number)
         with self._db.read() as transaction:
@@ -186,8 +189,8 @@ class Outbox:
             return transaction.execute(statement).rowcount == 1
 
     def retry(self, number: int) -> Delivery:
-        """A dead delivery is tried again, now, and as often as a new one; Conflict if it is not dead, InstepError if
-        there is none."""
+        """Retry a dead delivery now, as often as a new one; raises Conflict if it is not dead, InstepError if there
+        is none."""
         with self._db.write(common=True) as transaction:
             found = self._one(transaction, number)
             if found.status != "dead":
@@ -217,7 +220,7 @@ class Outbox:
             return is_opened
 
     def drop(self, channel: str) -> None:
-        """A channel is no more: nothing is sent to it any more, what it was sent stays on record."""
+        """Close a channel that was deleted: nothing is sent to it any more; what it was sent stays on record."""
         d, over = deliveries.c, {"status": "dead", "error": f"channel {channel} was deleted"}
         with self._db.write() as transaction:
             ended = {**over, "ended": self._db.now(), "lease_until": None}
@@ -227,20 +230,20 @@ class Outbox:
             transaction.execute(delete(closed_channels).where(closed_channels.c.channel == channel))
 
     def closed(self) -> Mapping[str, str]:
-        """Closed channels, with the reason."""
+        """Return closed channels, with the reason."""
         query = select(closed_channels.c.channel, closed_channels.c.why)
         with self._db.read() as transaction:
             return {row.channel: row.why for row in transaction.execute(query)}
 
     def get(self, number: int) -> Delivery:
-        """InstepError if there is none."""
+        """Raise InstepError if there is none."""
         with self._db.read() as transaction:
             return self._one(transaction, number)
 
     def log(
         self, channel: str | None = None, *, status: str | None = None, before: int | None = None, limit: int = 100
     ) -> list[Delivery]:
-        """Deliveries, newest first; `before`: only those with a lower number."""
+        """Return deliveries, newest first; `before`: only those with a lower number."""
         query = select(deliveries).order_by(deliveries.c.number.desc()).limit(limit)
         for column, value in ((deliveries.c.channel, channel), (deliveries.c.status, status)):
             query = query if value is None else query.where(column == value)
@@ -283,7 +286,7 @@ class Outbox:
 
 
 def ended(transaction: Connection, before: datetime | None = None) -> dict[tuple[tuple[str, str], ...], int]:
-    """Deliveries that have ended (before), by the labels of their metric."""
+    """Count deliveries that have ended (before), by the labels of their metric."""
     d = deliveries.c
     query = (
         select(d.channel, d.status, func.count()).where(d.status.in_(("sent", "dead"))).group_by(d.channel, d.status)
@@ -293,14 +296,14 @@ def ended(transaction: Connection, before: datetime | None = None) -> dict[tuple
 
 
 def _batches(now: datetime) -> Any:
-    """(channel, batch, urgent) with notices that are due."""
+    """Select (channel, batch, urgent) with notices that are due."""
     o = outbox.c
     query = select(o.channel, o.batch, o.urgent).distinct().where(o.delivery.is_(None), o.due <= now)
     return query.order_by(o.urgent.desc(), o.channel, o.batch)
 
 
 def _urgent_waiting(now: datetime, longest_wait: timedelta) -> Any:
-    """(channel, batch) whose urgent notices wait for what belongs to them."""
+    """Select (channel, batch) whose urgent notices wait for what belongs to them."""
     o = outbox.c
     running = select(jobs.c.id).where(jobs.c.connection == o.connection, jobs.c.status == "running")
     query = select(o.channel, o.batch).where(o.delivery.is_(None), o.urgent, o.due <= now, running.exists())

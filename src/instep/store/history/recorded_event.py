@@ -13,9 +13,10 @@ from instep.events import Event
 
 @dataclass(frozen=True)
 class LoggedEvent:
-    """A logged event. `number` grows with every event and is never reused."""
+    """A logged event."""
 
     number: int
+    """Grows with every event and is never reused."""
     connection: str
     at: datetime
     type: str

@@ -32,9 +32,10 @@ def total(name: str, **labels: str) -> Total:
 
 @dataclass(frozen=True)
 class Counted:
-    """`more` is added to what there is; of `latest` the higher value stays."""
+    """What events add to the totals."""
 
     more: Mapping[Total, float] = field(default_factory=dict)
+    """Added to what there is; of `latest` the higher value stays."""
     latest: Mapping[Total, float] = field(default_factory=dict)
 
 
@@ -43,7 +44,7 @@ class Totals:
         self._db = database
 
     def all(self) -> dict[Total, float]:
-        """Return what is counted so far, without events that were not folded yet."""
+        """Return the totals so far, without events that were not folded yet."""
         with self._db.read() as transaction:
             rows = transaction.execute(select(totals).where(totals.c.name.not_in((_FOLDED[0], *NO_COUNTERS)))).all()
         return {(row.name, tuple(sorted(json.loads(row.labels).items()))): row.value for row in rows}
@@ -133,12 +134,12 @@ class Positions:
             return int(found.get(POSITION, 0))
 
     def keep(self, of: str, number: int) -> None:
-        """Up to this event all was passed on."""
+        """Record that everything up to this event was passed on."""
         with self._db.write() as transaction:
             _put_position(transaction, POSITION, of, float(number))
 
     def leave(self, of: str, wait: float = 0.0) -> None:
-        """The turn is over; nobody takes the next one for `wait` seconds."""
+        """End the turn; nobody takes the next one for `wait` seconds."""
         with self._db.write() as transaction:
             _put_position(transaction, TURN, of, self._db.now().timestamp() + wait)
 

@@ -20,11 +20,12 @@ _SEEN_EVERY = timedelta(minutes=1)  # "last used" is a hint: not every request i
 
 @dataclass(frozen=True)
 class ApiSecret:
-    """One secret of a key, shown by its first characters. `expires` null: it never expires."""
+    """One secret of a key, shown by its first characters."""
 
     prefix: str
     created: datetime
     expires: datetime | None
+    """Null: it never expires."""
     last_used: datetime | None
 
     def lives(self, now: datetime) -> bool:
@@ -37,16 +38,17 @@ PAGE_COMMAND = "instep ui"
 
 @dataclass(frozen=True)
 class ApiKey:
-    """An API key. `groups` are the tags of the connections that it may access (none: all); `ended` is the time since
-    which it is refused."""
+    """An API key."""
 
     id: str
     name: str
     role: Role
     groups: tuple[str, ...]
+    """The tags of the connections that it may access (none: all)."""
     created: datetime
     created_by: str = ""
     ended: datetime | None = None
+    """The time since which it is refused."""
     ended_by: str = ""
     secrets: tuple[ApiSecret, ...] = field(default=())
 
@@ -92,7 +94,7 @@ class ApiKeys:
             return key_of(transaction, key_id)
 
     def expire_secrets(self, key_id: str, at: datetime, but: str = "") -> None:
-        """Let the secrets of a key expire then, unless they expire earlier; not the one with the digest `but`."""
+        """Expire the secrets of a key then, unless they expire earlier; not the one with the digest `but`."""
         c = api_secrets.c
         with self._db.write() as transaction:
             later = c.expires.is_(None) | (c.expires > at)
@@ -100,14 +102,14 @@ class ApiKeys:
             transaction.execute(update(api_secrets).where(*where).values(expires=at))
 
     def end(self, key_id: str, who: str) -> ApiKey:
-        """Refused from now on; ending it again changes nothing."""
+        """Revoke a key from now on; revoking it again changes nothing."""
         with self._db.write() as transaction:
             where = (api_keys.c.id == key_id, api_keys.c.ended.is_(None))
             transaction.execute(update(api_keys).where(*where).values(ended=self._db.now(), ended_by=who))
             return key_of(transaction, key_id)
 
     def get(self, key_id: str) -> ApiKey:
-        """InstepError if there is none."""
+        """Raise InstepError if there is none."""
         with self._db.read() as transaction:
             return key_of(transaction, key_id)
 

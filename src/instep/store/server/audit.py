@@ -27,9 +27,10 @@ FIRST = "0" * 64
 
 @dataclass(frozen=True)
 class AuditEntry:
-    """One entry of the audit log. `number` counts from 1 without gaps."""
+    """One entry of the audit log."""
 
     number: int
+    """Counts from 1 without gaps."""
     at: datetime
     actor: str
     action: str
@@ -39,7 +40,7 @@ class AuditEntry:
     digest: str = ""
 
     def sealed(self) -> str:
-        """SHA-256, in hex, of all of it and of the digest before it."""
+        """Return the SHA-256, in hex, of the entry and of the digest before it."""
         parts = (self.at.astimezone(UTC).isoformat(timespec="microseconds"), self.actor, self.action, self.target)
         text = json.dumps([self.number, *parts, self.detail, self.previous], sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
@@ -60,7 +61,7 @@ class Audit:
         self._db = database
 
     def add(self, actor: str, action: str, target: str, detail: Mapping[str, Any]) -> AuditEntry:
-        """`detail` is JSON-ready and holds no secret."""
+        """Add an entry; `detail` is JSON-ready and holds no secret."""
         with self._db.write() as transaction:
             query = select(audit.c.number, audit.c.digest).order_by(audit.c.number.desc()).limit(1)
             found = transaction.execute(query).first()
@@ -71,7 +72,7 @@ class Audit:
         return AuditEntry(**{**vars(entry), "digest": entry.sealed()})
 
     def page(self, before: int | None = None, limit: int = 100, target: str = "") -> list[AuditEntry]:
-        """Newest first, those with a lower number; `target`: only those about this object."""
+        """Return entries newest first, those with a number below `before`; `target`: only those about this object."""
         query = select(audit).order_by(audit.c.number.desc()).limit(limit)
         if target:
             query = query.where(audit.c.target == target)
@@ -87,7 +88,7 @@ class Audit:
         return digest == FIRST or found is not None
 
     def check(self) -> Chain:
-        """Walks the whole chain, holding a thousand rows at a time."""
+        """Check the whole chain, a thousand rows at a time."""
         number, head = 0, FIRST
         with self._db.read() as transaction:
             rows = transaction.execution_options(yield_per=1000).execute(select(audit).order_by(audit.c.number))
@@ -131,7 +132,7 @@ class Idempotency:
         self._db = database
 
     def find(self, caller: str, token: str) -> StoredAnswer | None:
-        """Return what `caller` was told the first time it sent this token, within a day."""
+        """Return the answer that `caller` got the first time it sent this token, within a day."""
         c = idempotency.c
         query = select(idempotency).where(c.caller == caller, c.token == token, c.at > self._db.now() - RETENTION)
         with self._db.read() as transaction:

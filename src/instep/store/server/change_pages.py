@@ -33,11 +33,12 @@ PAUSES = ("pause_table", "pause_connection")
 
 @dataclass(frozen=True)
 class ChangeSearch(Only):
-    """Filter of changes. `text`: a part of the names of connection, schema, table and column, in any case, or a regular
-    expression after `re:`, which fits all of `schema.table` or `schema.table.column`."""
+    """Filter of changes."""
 
     view: ChangeView | None = None
     text: str = ""
+    """A part of the names of connection, schema, table and column, in any case, or a regular expression after `re:`,
+    which fits all of `schema.table` or `schema.table.column`."""
     assignee: str = ""
     table: tuple[str, str] | None = None
 

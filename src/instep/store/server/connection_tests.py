@@ -39,7 +39,7 @@ class Setups:
                 self.tested(connection, error)
 
     def destinations(self, names: Collection[str]) -> dict[str, str]:
-        """Return those of these destinations that do not work, or of which that is not known, with the reason."""
+        """Return those of these destinations that do not work, or were not tested, with the reason."""
         found = self.broken([_destination(name) for name in names])
         return {name: found[_destination(name)] for name in names if _destination(name) in found}
 
@@ -61,5 +61,5 @@ class Setups:
 
 
 def _destination(name: str) -> str:
-    """Return what stands for a destination among connections, whose names have no slash."""
+    """Return a destination's name among connections, whose names have no slash."""
     return f"destination/{name}"

@@ -28,12 +28,16 @@ class Gauges:
     paused: int = 0
     late: Mapping[str, int] = field(default_factory=dict)
     queued: Mapping[str, int] = field(default_factory=dict)
+    """Jobs that wait and are due."""
     oldest_due: datetime | None = None
     running: Mapping[str, int] = field(default_factory=dict)
+    """Those that a worker does, both by kind."""
     stuck: int = 0
+    """Running, and their lease has ended."""
     workers: int = 0
     notices: Mapping[str, int] = field(default_factory=dict)
     notifications: Mapping[tuple[tuple[str, str], ...], int] = field(default_factory=dict)
+    """Deliveries on record that have ended, by (channel, result)."""
 
 
 class StoreGauges:

@@ -38,7 +38,8 @@ class Only:
 
 
 def _among(column: ColumnElement[str], values: Collection[str]) -> ColumnElement[bool]:
-    """One value is compared as such: the index that begins with it then gives the order as well."""
+    """Return a condition; a single value is compared as such, as the index that begins with it then gives the order
+    as well."""
     return column == next(iter(values)) if len(values) == 1 else column.in_(sorted(values))
 
 
@@ -47,13 +48,13 @@ class Pages:
         self._db = database
 
     def runs(self, only: Only, after: Place | None = None, limit: int = 100) -> list[Run]:
-        """Runs by their start."""
+        """Return runs by their start."""
         query = page_of(runs, runs.c.started, only, after, limit)
         with self._db.read() as transaction:
             return [run_of(row) for row in transaction.execute(query)]
 
     def plans(self, connection: str, before: int | None = None, limit: int = 100) -> list[tuple[int, StoredPlan]]:
-        """Plans of a connection with their numbers."""
+        """Return plans of a connection with their numbers."""
         query = select(plans).where(plans.c.connection == connection).order_by(plans.c.number.desc()).limit(limit)
         if before is not None:
             query = query.where(plans.c.number < before)
@@ -85,7 +86,7 @@ class Pages:
             return {row[0]: row[1] for row in rows}
 
     def paused(self, connections: Collection[str]) -> frozenset[str]:
-        """Return those that are paused as a whole."""
+        """Return those of these connections that are paused as a whole."""
         c = pauses.c
         where = (c.connection.in_(sorted(connections)), c.table_name == "", c.ended.is_(None))
         with self._db.read() as transaction:

@@ -30,14 +30,16 @@ _ID_LENGTH = 20  # 100 bits
 
 @dataclass(frozen=True)
 class StoredObject:
-    """`version` counts the writes of the object, from 1; `id` is never used again. Secrets in `spec` are references
-    `${secret:ID}`."""
+    """An object of the server's configuration."""
 
     kind: StoredKind
     name: str
     id: str
+    """Never used again."""
     spec: Mapping[str, Any]
+    """Secrets in `spec` are references `${secret:ID}`."""
     version: int
+    """Counts the writes of the object, from 1."""
     tags: tuple[str, ...]
     created: datetime
     created_by: str
@@ -90,7 +92,7 @@ class StoredResources:
             return _object(found)
 
     def check(self, kind: StoredKind, name: str, expected: int | None) -> None:
-        """Conflict if the object does not have the expected version; see `put`."""
+        """Raise Conflict if the object does not have the expected version; see `put`."""
         found = self.get(kind, name) if expected is not None else None
         version = found.version if found else 0
         if expected is None or version == expected:
@@ -110,8 +112,8 @@ class StoredResources:
             row = _row(transaction, kind, name)
         return _object(row) if row else None
 
-    def several(self, kind: StoredKind, names: Collection[str]) -> list[StoredObject]:
-        """Return those of these that there are, by name."""
+    def get_many(self, kind: StoredKind, names: Collection[str]) -> list[StoredObject]:
+        """Return those of these objects that exist, by name."""
         query = select(objects).where(objects.c.kind == kind, objects.c.name.in_(names)).order_by(objects.c.name)
         with self._db.read() as transaction:
             return [_object(row) for row in transaction.execute(query)]
@@ -128,13 +130,13 @@ class StoredResources:
             return tuple(sorted(transaction.execute(query).scalars()))
 
     def mark(self) -> tuple[object, ...]:
-        """Another one after each write of any object; cheaper than `versions`."""
+        """Return a mark that changes with each write of any object; cheaper than `versions`."""
         query = select(func.count(), func.sum(objects.c.version), func.max(objects.c.updated))
         with self._db.read() as transaction:
             return tuple(transaction.execute(query).one())
 
     def versions(self, *kinds: ObjectKind) -> dict[tuple[ObjectKind, str], tuple[str, int]]:
-        """(id, version) of every object of these kinds by (kind, name)."""
+        """Return (id, version) of every object of these kinds by (kind, name)."""
         c = objects.c
         query = select(c.kind, c.name, c.id, c.version).where(c.kind.in_(kinds))
         with self._db.read() as transaction:
@@ -166,7 +168,7 @@ class StoredResources:
             return int(transaction.execute(query).scalar_one())
 
     def users(self, kind: LinkKind, name: str) -> list[tuple[ObjectKind, str]]:
-        """(kind, name) of the objects that use an object, or have a tag."""
+        """Return (kind, name) of the objects that use an object, or have a tag."""
         query = select(links.c.kind, links.c.name).where(links.c.what == kind, links.c.value == name)
         with self._db.read() as transaction:
             return sorted((row.kind, row.name) for row in transaction.execute(query))

@@ -19,10 +19,11 @@ MOST = 100
 
 @dataclass(frozen=True)
 class SavedFilter:
-    """A filter with its name. `filter`: the parameters of the query `list_changes`."""
+    """A filter with its name."""
 
     name: str
     filter: Mapping[str, Any] = field(default_factory=dict)
+    """The parameters of the query `list_changes`."""
     at: datetime | None = None
 
 

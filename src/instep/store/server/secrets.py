@@ -21,12 +21,13 @@ BATCH = 100
 
 @dataclass(frozen=True)
 class SecretRecord:
-    """Record of a secret without its value. `origin` is the reference that it came from, "" if none."""
+    """Record of a secret without its value."""
 
     id: str
     place: SecretPlace
     key: str
     origin: str
+    """The reference that it came from, "" if none."""
     at: datetime
     who: str
     sealed: Sealed = field(repr=False)
@@ -73,13 +74,13 @@ class Secrets:
         return _record(row) if row else None
 
     def of(self, kind: str, name: str) -> list[SecretRecord]:
-        """Return those of an object, by field."""
+        """Return the secrets of an object, by field."""
         query = select(secrets).where(*_of(kind, name)).order_by(secrets.c.field, secrets.c.version)
         with self._db.read() as transaction:
             return [_record(row) for row in transaction.execute(query)]
 
     def keep(self, kind: str, name: str, ids: Collection[str]) -> int:
-        """Forget all secrets of an object but these; answers how many went."""
+        """Delete all secrets of an object but these; return how many."""
         with self._db.write() as transaction:
             gone = delete(secrets).where(*_of(kind, name), secrets.c.id.not_in(list(ids)))
             return transaction.execute(gone).rowcount

@@ -51,12 +51,12 @@ class Sessions:
         return None if key.ended else Session(key, row.created, row.expires)
 
     def end(self, digest: str) -> None:
-        """Forget a session; one that is not there is no error."""
+        """Delete a session; one that does not exist is no error."""
         with self._db.write() as transaction:
             transaction.execute(delete(sessions).where(sessions.c.digest == digest))
 
     def end_all(self, key_id: str, but: str = "") -> None:
-        """Forget all sessions and links of a key, except the session of this digest."""
+        """Delete all sessions and links of a key, except the session of this digest."""
         with self._db.write() as transaction:
             transaction.execute(delete(sessions).where(sessions.c.key == key_id, sessions.c.digest != but))
             transaction.execute(delete(sign_in_links).where(sign_in_links.c.key == key_id))

@@ -67,7 +67,7 @@ schemas = Table(
 
 
 def likeness(row: Mapping[str, Any]) -> str:
-    """Return what the same change of any connection has: a digest of its kind, the name of its object and its words."""
+    """Return a digest that the same change has on any connection: of its kind, the name of its object and its words."""
     named = (row[name] for name in ("kind", "table_schema", "table_name"))
     parts = [*named, row.get("column_name", ""), row.get("summary", "")]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]

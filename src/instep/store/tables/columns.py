@@ -93,7 +93,7 @@ def flag_column(name: str) -> Column[bool]:
 
 
 def table_ref_columns(primary_key: bool = False) -> tuple[Column[Any], Column[Any]]:
-    """(schema, name) of a table; an empty name means the whole connection."""
+    """Return (schema, name) columns of a table; an empty name means the whole connection."""
     return (
         Column("table_schema", String, primary_key=primary_key, nullable=False),
         Column("table_name", String, primary_key=primary_key, nullable=False),
@@ -111,7 +111,7 @@ def one_while(name: str, table: Table, columns: tuple[str, ...], condition: str)
 
 
 def some_while(name: str, table: Table, columns: tuple[str, ...], condition: str) -> None:
-    """An index of the rows for which `condition` holds."""
+    """Index the rows for which `condition` holds."""
     Index(name, *(table.c[column] for column in columns), info={_WHILE: condition})
 
 

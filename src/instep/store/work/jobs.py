@@ -101,9 +101,9 @@ class Jobs:
         who: str = "",
         source: str = "",
     ) -> tuple[Job, bool]:
-        """(the job, whether it is new). Where one of the same (connection, kind, key) waits already that one is
-        answered; it comes as early, and before as many others, as the more urgent of the two. Of what is shared it is
-        this person's, too."""
+        """Queue a job; return (the job, whether it is new). If one of the same (connection, kind, key) waits
+        already, that one is returned; it takes the earlier time and the higher priority of the two, and counts as
+        requested by both people."""
         with self._db.write() as transaction:
             now = self._db.now()
             due = due or now
@@ -229,7 +229,8 @@ class Jobs:
     def _again(
         self, transaction: Connection, job: Job, error: str, due: datetime, result: Mapping[str, Any] | None
     ) -> Job:
-        """A job of the same kind that came meanwhile does what this one did not: two never wait for the same."""
+        """Queue the next attempt of a job; one of the same kind that was queued meanwhile does its work: two never
+        wait for the same."""
         if twin := _waiting(transaction, job.connection, job.kind, job.key):
             _hasten(transaction, twin, job.priority, twin.due, {})
             return self.finish(job, "failed", error=f"{error} (job {twin.id} does its work)", result=result)
@@ -262,8 +263,8 @@ class Jobs:
         return self._again(transaction, job, error, self._db.now() + rest, None)
 
     def cancel(self, job_id: str, who: str) -> Job:
-        """A waiting job ends at once, a running one as soon as its worker hears of it. Raises Conflict for one that
-        is over, InstepError for one that is not known."""
+        """Cancel a job: a waiting one ends at once, a running one as soon as its worker hears of it. Raises Conflict
+        for one that is over, InstepError for an unknown one."""
         with self._db.write() as transaction:
             job = self._get(transaction, job_id)
             if job.over:
@@ -275,9 +276,9 @@ class Jobs:
             return self._get(transaction, job.id)
 
     def retry(self, job_id: str, who: str) -> Job:
-        """Put a job that failed, died or was cancelled back into the queue with all its attempts; where one of its
-        kind waits already that one is answered. Raises Conflict for one that is under way or done, and for what
-        counts for whoever asked for it, if that is somebody else."""
+        """Queue a job again that failed, died or was cancelled, with all its attempts; if one of its kind waits
+        already, return that one. Raises Conflict for one that is running or done, and for one that is bound to
+        another person."""
         with self._db.write() as transaction:
             job = self._get(transaction, job_id)
             if job.status not in ("failed", "dead", "cancelled"):
@@ -327,7 +328,7 @@ class Jobs:
         return _job(found[0])
 
     def running(self, connection: str, kind: JobKind | None = None) -> Job | None:
-        """Return what a worker does for the connection now, connection tests apart."""
+        """Return the job that runs for the connection now, connection tests apart."""
         return self._one(connection, "running", kind)
 
     def queued(self, connection: str, kind: JobKind | None = None) -> Job | None:
@@ -335,7 +336,7 @@ class Jobs:
         return self._one(connection, "queued", kind)
 
     def waiting(self, connection: str, kind: JobKind, key: str) -> Job | None:
-        """Return the one that another of the same (connection, kind, key) would be answered with."""
+        """Return the waiting job with the same (connection, kind, key)."""
         with self._db.read() as transaction:
             return _waiting(transaction, connection, kind, key)
 
@@ -373,8 +374,8 @@ class Jobs:
         limit: int = 50,
         whole: bool = True,
     ) -> list[Job]:
-        """Newest first; `before`: only those that are older than the job of this id; `after`: those behind this place
-        (created, id). `scope`: as in `get`. Not `whole`: without what they answer, which may be long."""
+        """Return jobs, newest first; `before`: only those older than the job of this id; `after`: those behind this
+        place (created, id). `scope`: as in `get`. Without `whole` their results, which may be long, are left out."""
         columns = [c for c in jobs.c if whole or c.name != "result"]
         query = select(jobs.c.id).order_by(jobs.c.created.desc(), jobs.c.id.desc()).limit(limit)
         if status:
@@ -487,7 +488,8 @@ def _waiting(transaction: Connection, connection: str, kind: JobKind, key: str) 
 
 
 def _hasten(transaction: Connection, job: Job, priority: int, due: datetime, options: Mapping[str, Any]) -> None:
-    """A job that waits for its next attempt waits on, unless somebody asks for it. What both say holds."""
+    """Make a waiting job more urgent, unless it waits for its next attempt and nobody requests it now. The options
+    of both requests hold."""
     due = min(due, job.due) if priority > SCHEDULED or not job.attempt else job.due
     values = {"priority": max(priority, job.priority), "due": due, "options": {**job.options, **options}}
     transaction.execute(update(jobs).where(jobs.c.id == job.id).values(**values))

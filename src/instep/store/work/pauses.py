@@ -62,7 +62,7 @@ class Pauses:
         return self.active_of([connection])[connection]
 
     def active_of(self, names: Sequence[str]) -> dict[str, list[Pause]]:
-        """`active` of several connections."""
+        """Return `active` of several connections."""
         c = pauses.c
         query = select(pauses).where(c.connection.in_(names), c.ended.is_(None))
         query = query.order_by(c.table_schema, c.table_name, c.number)
@@ -107,9 +107,10 @@ _ENDED = ("done", *FAILED)
 
 @dataclass(frozen=True)
 class Trouble:
-    """`what`: a sync, or a table (`table` is its path) that it did not load, or a change that pauses."""
+    """Something that keeps a connection or table from its data."""
 
     what: Literal["sync", "failed", "missing", "paused"]
+    """A sync, or a table (`table` is its path) that it did not load, or a change that pauses."""
     text: str
     table: str = ""
 

@@ -80,8 +80,8 @@ class Rollouts:
         below: str = "",
         scope: Collection[str] | None = None,
     ) -> list[Rollout]:
-        """Newest first; with these statuses, or all; those older than the one whose id is `below`. `scope`: only those
-        all of whose connections are among these."""
+        """Return rollouts, newest first; with these statuses, or all; those older than the one whose id is `below`.
+        `scope`: only those all of whose connections are among these."""
         query = select(rollouts).order_by(rollouts.c.id.desc()).limit(limit)
         if statuses:
             query = query.where(rollouts.c.status.in_(statuses))
@@ -124,15 +124,15 @@ class Rollouts:
             return transaction.execute(query).first() is not None
 
     def counts(self, id: str) -> dict[tuple[int, MemberStatus], int]:
-        """(wave, status) -> how many connections."""
+        """Return (wave, status) -> number of connections."""
         c = rollout_members.c
         query = select(c.wave, c.status, func.count()).where(c.rollout == id).group_by(c.wave, c.status)
         with self._db.read() as transaction:
             return {(row[0], row[1]): row[2] for row in transaction.execute(query)}
 
     def claim(self, id: str, allowed: Sequence[RolloutStatus], *, as_is: bool = False) -> Rollout:
-        """Carry it on: it is running from now on, or with `as_is` what it was. Raises Conflict while another process
-        does so, or has not ended yet, and for a rollout in another status."""
+        """Claim a rollout: it is running from now on, or with `as_is` keeps its status. Raises Conflict while
+        another process has it, and for a rollout in another status."""
         with self._db.write() as transaction:
             row = self._allowed(transaction, id, allowed)
             owner, now = this_process(), self._db.now()
@@ -224,7 +224,7 @@ class Rollouts:
             self._check(transaction, rollout)
 
     def member(self, id: str, connection: str) -> Member:
-        """InstepError for a connection that is not of it."""
+        """Raise InstepError for a connection that is not of it."""
         c = rollout_members.c
         query = select(rollout_members).where(c.rollout == id, c.connection == connection)
         with self._db.read() as transaction:
@@ -253,7 +253,7 @@ class Rollouts:
             return self.member(id, connection)
 
     def accept(self, id: str, wave: int, why: str, who: str) -> int:
-        """Let pass what the gates have found up to this wave; returns on how many connections."""
+        """Accept the gates' findings up to this wave; return on how many connections."""
         c = rollout_members.c
         found = [m.connection for m in self.members(id, upto=wave) if m.findings and not m.accepted]
         with self._db.write() as transaction:
@@ -263,7 +263,7 @@ class Rollouts:
         return len(found)
 
     def prune(self, before: datetime) -> int:
-        """Forget rollouts that are over or stand still, and were last touched before, with their connections; answers
+        """Delete rollouts that are over or stopped and were last touched before then, with their connections; return
         how many. Nothing of them can be rolled back by then."""
         resting: tuple[RolloutStatus, ...] = ("done", "partial", "stopped", "halted")
         with self._db.write() as transaction:

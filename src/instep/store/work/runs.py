@@ -117,7 +117,7 @@ class Runs:
             self._events.add(RunEnded(connection, row.id, row.kind, "failed", error))
 
     def orphans(self) -> list[Run]:
-        """Return those that run by the records, and whose process has certainly ended: it was on this host."""
+        """Return runs that are recorded as running and whose process on this host has certainly ended."""
         with self._db.read() as transaction:
             rows = transaction.execute(select(runs).where(runs.c.status == "running")).all()
         return [run_of(row) for row in rows if Owner(row.host, row.pid, row.pid_started).gone]
@@ -169,7 +169,7 @@ class Runs:
                 raise InstepError(f"no run {run_id!r} is known", hint="see `instep history`")
             return run_of(rows[0])
 
-    def several(self, ids: Collection[str]) -> dict[str, Run]:
+    def get_many(self, ids: Collection[str]) -> dict[str, Run]:
         """Return the runs with these whole ids, by id; unknown ids are skipped."""
         with self._db.read() as transaction:
             rows = transaction.execute(select(runs).where(runs.c.id.in_(ids))).all()
@@ -185,7 +185,7 @@ class Runs:
         return found[0] if found else None
 
     def history(self, connection: str | None = None, *, kind: RunKind | None = None, limit: int = 50) -> list[Run]:
-        """Newest first, of one connection or of all."""
+        """Return runs, newest first, of one connection or of all."""
         query = select(runs).order_by(runs.c.started.desc(), runs.c.fence.desc()).limit(limit)
         if connection is not None:
             query = query.where(runs.c.connection == connection)
@@ -292,7 +292,7 @@ class Runs:
         return bool(self.with_quarantined([connection]))
 
     def with_quarantined(self, names: Sequence[str]) -> frozenset[str]:
-        """Return those of these connections of which a run has put anything into quarantine. By an index of its own."""
+        """Return those of these connections of which a run has quarantined anything. By an index of its own."""
         query = select(runs.c.connection).join(table_runs, runs.c.id == table_runs.c.run).distinct()
         with self._db.read() as transaction:
             where = (runs.c.connection.in_(names), text(QUARANTINED))
@@ -334,7 +334,7 @@ class Runs:
 
 
 def _run_id(now: datetime) -> str:
-    """Sorts by time; safe in file names."""
+    """Return a run id that sorts by time and is safe in file names."""
     return f"r-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
 
 

@@ -40,7 +40,7 @@ class Schedules:
             transaction.execute(insert(schedules), [vars(one) for one in scheduled])
 
     def drop(self, which: Iterable[tuple[str, JobKind]]) -> None:
-        """They come no more; jobs that wait or run are left alone."""
+        """Drop schedules; jobs that wait or run are left alone."""
         with self._db.write() as transaction:
             for connection, kind in which:
                 transaction.execute(schedules.delete().where(*_same(connection, kind)))

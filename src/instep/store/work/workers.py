@@ -44,7 +44,7 @@ class Workers:
             return found
 
     def beat(self, worker: Worker, *, stopping: bool = False) -> None:
-        """A sign of life; Fenced if the others have forgotten this worker."""
+        """Record a heartbeat; raises Fenced if the others have given this worker up."""
         with self._db.write(common=True) as transaction:
             values = {"seen": self._db.now(), "stopping": stopping}
             if transaction.execute(update(workers).where(workers.c.id == worker.id).values(**values)).rowcount != 1:
@@ -55,7 +55,7 @@ class Workers:
             transaction.execute(workers.delete().where(workers.c.id == worker.id))
 
     def live(self) -> list[Worker]:
-        """Return those that have given a sign of life within a lease and still claim jobs, oldest first."""
+        """Return workers with a heartbeat within a lease that still claim jobs, oldest first."""
         with self._db.read() as transaction:
             query = select(workers).where(workers.c.seen > self._db.now() - self.lease, ~workers.c.stopping)
             rows = transaction.execute(query.order_by(workers.c.started, workers.c.id)).all()

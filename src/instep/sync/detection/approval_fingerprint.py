@@ -44,7 +44,7 @@ class ApprovalFingerprint:
         return cls(source, accepted, TableRenames(renames), added)
 
     def fingerprint(self, change: Change) -> str:
-        """`source:accepted`, with `-` where there is no such table; empty for a change of a schema."""
+        """Return `source:accepted`, with `-` where there is no such table; empty for a change of a schema."""
         ref = table_of(change)
         if ref is None:
             return ""
@@ -60,14 +60,14 @@ class ApprovalFingerprint:
         return frozenset(
             review.key
             for change, review in approved
-            if review is not None and review.status == "approved" and moved(review, self.fingerprint(change))
+            if review is not None and review.status == "approved" and moved_side(review, self.fingerprint(change))
         )
 
 
 def _touched(table: Table, change: Change) -> Table:
-    """Return what a change is about of the accepted table: its column, else the key. What policy accepts beside it, in
-    the same run that shows the change, does not make an approval stale, and neither does a rebuild of the table, which
-    is how an approved type that old rows do not fit is taken."""
+    """Return the part of the accepted table that a change concerns: its column, else the key. What the policy
+    accepts beside it, in the same run that shows the change, does not make an approval stale, nor does a rebuild of
+    the table, which is how an approved type that old rows do not fit is applied."""
     column = getattr(change, "before", None) or getattr(change, "after", None)
     name = column.name if isinstance(column, Column) else ""
     columns = tuple(c for c in table.columns if (c.name == name if name else c.key))
@@ -87,9 +87,9 @@ def _print(table: Table | None) -> str:
     return table_fingerprint(replace(table, id=None) if weak else table)[:_HEX]
 
 
-def moved(review: Review, now: str) -> str:
-    """Return which side of the change's table is not as it was when the review saw it, in words; empty if neither, or
-    if the review is older than such records."""
+def moved_side(review: Review, now: str) -> str:
+    """Return which side of the change's table has moved since the review saw it, in words; empty if neither, or if
+    the review is older than such records."""
     if not review.tables_fingerprint or not now:
         return ""
     then, here = review.tables_fingerprint.split(":"), now.split(":")

@@ -65,7 +65,7 @@ def noted(context: SyncContext, table: Table, backfills: Iterable[Backfill]) -> 
     return tuple(known.get(s, NO_CURSOR) if s else NO_CURSOR for s in seen), tuple(b.number for b in waiting)
 
 
-def settle(context: SyncContext, backfill: Backfill) -> None:
+def finish_backfills(context: SyncContext, backfill: Backfill) -> None:
     """Record that it is done: the column is read like every other from now on."""
     table = context.store.accepted.catalog(context.name).get(backfill.table)
     if backfill.scope == "since" and table is not None and (seen := _seen(table, backfill)):

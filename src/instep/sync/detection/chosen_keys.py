@@ -46,7 +46,7 @@ def with_key(table: Table, names: list[str | None]) -> Table:
 
 
 def starts(context: SyncContext) -> Callable[[Table], str]:
-    """Return what tells where the first read by an accepted table's chosen cursor begins, "" for the whole table."""
+    """Return a function of where the first read by an accepted table's chosen cursor begins, "" for the whole table."""
     chosen = context.store.choices.of(context.name)
 
     def start(table: Table) -> str:

@@ -75,7 +75,7 @@ class DetectionInputs:
     """The patterns and names of the project file that fit nothing, each with an error."""
 
     def explicit(self, change: Change) -> Explicit | None:
-        """Return what a person has said about a change: in a review, by selecting, or by choosing a type."""
+        """Return a person's answer to a change: in a review, by selecting, or by choosing a type."""
         review = self.answers.get(key(change))
         counts = None if own_word(self.context, change.kind, review) else review
         typed: Explicit | None = "typed" if is_type_choice(change) else None
@@ -91,7 +91,7 @@ def gather(context: SyncContext, discovery: Discovery, *, stored: bool, recalled
     latest = store.accepted.latest(context.name)
     version, accepted = latest.version if latest else 0, store.accepted.catalog(context.name)
     last = None if stored else store.discoveries.get(context.name)
-    rebound = moved(last, discovery)
+    rebound = is_other_server(last, discovery)
     if rebound:
         accepted = rebind(accepted, discovery.catalog)
     switches = store.switches.of(context.name)
@@ -153,7 +153,7 @@ def compare(inputs: DetectionInputs) -> Comparison:
     return Comparison(before, after, tuple(found), tuple(inputs.listing.split(found, decided)))
 
 
-def moved(last: CachedDiscovery | None, now: Discovery) -> bool:
+def is_other_server(last: CachedDiscovery | None, now: Discovery) -> bool:
     """Return whether the ids of `now` are those of another server than the accepted ones."""
     return last is not None and last.identity != now.identity
 
@@ -186,7 +186,7 @@ def _settled(context: SyncContext, source: Catalog, accepted: Catalog) -> Catalo
 
 
 def _with_hashes(context: SyncContext, table: Table, known: Table | None) -> Table:
-    """A column is hashed under its own name or under the one that it was accepted by."""
+    """Return the table with its hashed columns marked, under their own names or those by which they were accepted."""
     selection, was = context.selection, context.selected_before
     if not selection.covers_columns:
         return table
@@ -200,7 +200,7 @@ def _with_hashes(context: SyncContext, table: Table, known: Table | None) -> Tab
 
 
 def _without_hashes(inputs: DetectionInputs, changes: Iterable[Change]) -> Iterator[Change]:
-    """Leave out that a key has another type where its columns are, or were, hashed: the selection answers for that."""
+    """Yield changes without new types of a key whose columns are, or were, hashed: the selection answers for those."""
     for change in changes:
         if isinstance(change, KeyChanged) and change.before == change.after:
             were = {c.name for c in inputs.loaded.get(change.table, ()) if c.hashed}
@@ -210,7 +210,7 @@ def _without_hashes(inputs: DetectionInputs, changes: Iterable[Change]) -> Itera
 
 
 def _compared(context: SyncContext, source: Catalog, accepted: Catalog, access: Access) -> tuple[Catalog, Catalog]:
-    """Return what is switched on of both sides. A table that is off under its name today is off on both sides."""
+    """Return the selected objects of both sides. A table that is off under its name today is off on both sides."""
     pairs = pair_tables(accepted.tables, source)
     off = {t.ref for t in source.tables if not is_on(context.selection, t)[0]}
     off_before = {ref for ref, now in pairs.items() if now.ref in off}
@@ -225,7 +225,7 @@ def _columns_on(selection: Selection, catalog: Catalog) -> Catalog:
 
 
 def _answer(change: Change, review: Review | None, listing: NewObjects) -> Explicit | None:
-    """Return what a person has said: in a review, or by selecting the tables of a connection that has none yet."""
+    """Return a person's answer: in a review, or by selecting the tables of a connection that has none yet."""
     if beside := listing.beside_schema(change):
         return beside
     if review is not None and review.status in ("approved", "rejected"):

@@ -76,7 +76,7 @@ from instep.sync.detection.drift import Drift
 from instep.sync.detection.four_eyes import out_of_sight, second_person
 from instep.sync.detection.new_objects import left_out_at_birth, record_listing
 from instep.sync.detection.privacy import PrivacyGuard, Suspects, split, suspects
-from instep.sync.detection.privacy import hold as hold_personal
+from instep.sync.detection.privacy import require_reviews as hold_personal
 from instep.sync.detection.refused import state_of, still_refused
 from instep.sync.detection.rename_inference import Opened, RenameCandidate, infer_renames
 from instep.sync.detection.table_renames import TableRenames
@@ -84,10 +84,10 @@ from instep.sync.detection.table_renames import TableRenames
 KINDS = ("table.removed", "column.removed")
 
 
-def returned(
+def returned_objects(
     existing: Mapping[str, Review], found: Collection[str], accepted: Catalog, source: Catalog
 ) -> Iterator[tuple[Ref, str]]:
-    """Accepted tables, and why: of the `existing` removals (by content key) those that are not `found` any more."""
+    """Yield accepted tables, and why, of the `existing` removals (by content key) that are not `found` any more."""
     for content_key, review in existing.items():
         if review.kind not in KINDS or content_key in found:
             continue
@@ -162,8 +162,8 @@ class DetectionResult:
         return frozenset(map(places.before, pending))
 
     def unkeyed(self, *, moved: bool) -> Mapping[Ref, str]:
-        """Accepted tables whose key is not the source's any more, which has not been accepted: rows that differ would
-        meet as one. `moved`: by the names that renames give them, once they are applied."""
+        """Return accepted tables whose key differs from the source's and was not accepted: rows that differ would
+        count as one. `moved`: by their names after renames, once they are applied."""
         places = TableRenames.of(self.decisions)
         pending = [d for d in self.decisions if d.change.kind in KEYS and not d.applied]
         keyed = [d for d in pending if (t := self.accepted.get(places.before(d.change))) and t.key]
@@ -171,7 +171,7 @@ class DetectionResult:
         return {place(d.change): f"{describe(d.change)}: not applied, {self.state_of(d)}" for d in keyed}
 
     def state_of(self, decision: Decision) -> str:
-        """Say how a change stands that is not accepted."""
+        """Return the state of a change that is not accepted, in words."""
         return state_of(decision, self.reviews.get(key(decision.change)))
 
     @property
@@ -299,10 +299,10 @@ def decide_changes(
     met = collide(decisions, accepted, source, context.naming, name, evidence.collisions)
     before = inputs.last.catalog if inputs.last and not inputs.rebound else Catalog()
     guard = PrivacyGuard(inputs.chosen, source, accepted, before, answers)
-    decisions = hold_personal(guard.hold(met.decisions), evidence.personal)
+    decisions = hold_personal(guard.require_reviews(met.decisions), evidence.personal)
     bounded = _bounded(inputs, evidence, decisions)
     decisions = explained(bounded, evidence.overflow, f"{context.naming.prefix}extra")
-    decisions = second_person(context, met.settled(settle(decisions, accepted)), answers)
+    decisions = second_person(context, met.settled(defer_blocked(decisions, accepted)), answers)
     return _result(inputs, comparison, evidence, decisions, proposals, stored=stored)
 
 
@@ -388,11 +388,9 @@ def _unmatched(context: SyncContext, discovery: Discovery, switches: Sequence[Sw
 
 
 def record(context: SyncContext, detection: DetectionResult, *, count: bool = True) -> dict[str, Review]:
-    """Stores the detection with its reviews and events in one transaction and answers the reviews by content key.
-
-    The same detection twice adds nothing but its count (`count` false: not even that). What tables that may not be
-    read had waiting keeps waiting.
-    """
+    """Store the detection with its reviews and events in one transaction and return the reviews by content key. The
+    same detection twice adds nothing but its count (`count` false: not even that). Open reviews of tables that may
+    not be read stay open."""
     store, source_print = context.store, fingerprint(detection.source)
     approval = ApprovalFingerprint.of((d.change for d in detection.decisions), detection.source, detection.accepted)
     with context.transaction():
@@ -411,7 +409,7 @@ def record(context: SyncContext, detection: DetectionResult, *, count: bool = Tr
         note_cursors(context, detection.decisions, detection.accepted)
         catalogs = seen.catalog, detection.source
         hidden = out_of_sight(context, known, {f.key for f in findings}, detection.accepted, catalogs)
-        for ref, why in returned(known, {f.key for f in findings}, detection.accepted, detection.source):
+        for ref, why in returned_objects(known, {f.key for f in findings}, detection.accepted, detection.source):
             store.backfills.request(context.name, ref, why=why)
         store.reviews.reopen(detection.reviews[k].id for k in detection.stale)
         reviews = store.reviews.record(
@@ -443,13 +441,13 @@ def waiting_ids(context: SyncContext, detection: DetectionResult, reviews: Mappi
 
 
 def remember(context: SyncContext, detection: DetectionResult) -> None:
-    """Keep what the source looked like. After a move to another server this waits for the accepted catalog."""
+    """Store the source's schema. After a move to another server this waits for the accepted catalog."""
     context.store.discoveries.save(
         context.name, _cached(detection.discovery), run=context.run.id if context.run else ""
     )
 
 
-def look(context: SyncContext, *, count: bool = True) -> DetectionResult:
+def detect_if_changed(context: SyncContext, *, count: bool = True) -> DetectionResult:
     """Detect without reading the source's catalog, if the source says that it is the stored one."""
     known = None if isinstance(context.source, Streams) else _known(context)  # what is silent is not stored
     return detect(context, known or context.source.discover(), count=count, stored=known is not None)
@@ -494,7 +492,7 @@ def to_discovery(known: CachedDiscovery) -> Discovery:
 
 
 def redetect_from_store(context: SyncContext, assumed: Mapping[str, Review]) -> DetectionResult | None:
-    """The last detection over again, without the source, under `assumed` answers; None before the first."""
+    """Repeat the last detection, without the source, under `assumed` answers; None before the first."""
     known = context.store.discoveries.get(context.name)
     return (
         detect(context, to_discovery(known), count=False, stored=True, assumed=assumed, recalled=True)
@@ -551,7 +549,7 @@ def _events(connection: str, review: Review, decision: Decision, *, proven: bool
 
 
 def current_discovery(context: SyncContext, snapshot: Snapshot, *, rely: bool) -> tuple[Discovery, bool]:
-    """(the source's schema, whether it is the stored one, so that nothing is detected anew)."""
+    """Return (the source's schema, whether it is the stored one, so that nothing is detected again)."""
     known = _recent(context) if rely else None
     if known is None:
         return snapshot.discover(), False

@@ -26,18 +26,20 @@ KIND = DestinationDrifted.kind
 
 @dataclass(frozen=True)
 class Drift:
-    """`found`: by accepted table, what differs. `left`: the tables as they were left, by accepted table."""
+    """Differences between destination tables and their record."""
 
     found: Mapping[Ref, tuple[Difference, ...]] = field(default_factory=dict)
+    """By accepted table, what differs."""
     left: Mapping[Ref, Table] = field(default_factory=dict)
+    """The tables as they were left, by accepted table."""
 
     @property
     def changes(self) -> list[DestinationDrifted]:
         return [DestinationDrifted(ref, detail(found)) for ref, found in sorted(self.found.items())]
 
     def stopped(self, decisions: Iterable[Decision]) -> dict[Ref, tuple[str, str]]:
-        """Accepted tables that must be left alone, as (status, why): what differs was not approved, and they cannot
-        be loaded as they are."""
+        """Return accepted tables that must be left alone, as (status, why): their drift was not approved, and they
+        cannot be loaded as they are."""
         pending = {d.change.table: d for d in decisions if isinstance(d.change, DestinationDrifted) and not d.applied}
         return {
             ref: ("paused" if pending[ref].needs_review else "failed", _why(found))
@@ -55,7 +57,7 @@ def _why(found: tuple[Difference, ...]) -> str:
 
 
 def compare(context: SyncContext, accepted: Catalog) -> Drift:
-    """Look at the destination's tables; nothing before the first version of its schema."""
+    """Compare the destination's tables with their record; nothing before the first version of its schema."""
     before = context.store.schemas.latest(context.name, "destination")
     if before is None:
         return Drift()
@@ -76,7 +78,7 @@ def _existed(context: SyncContext, pairs: Mapping[Ref, tuple[Table, Table | None
 
 
 def inspected(context: SyncContext, refs: Sequence[Ref]) -> tuple[Catalog, Mapping[Ref, str]]:
-    """Our tables among `refs`, and what to tell people about those that are not ours."""
+    """Return our tables among `refs`, and a message about those that are not ours."""
     try:
         return context.destination.schema.inspect(refs), {}
     except DestinationError:
@@ -142,7 +144,7 @@ def as_left(context: SyncContext, target: Catalog, done: Iterable[str]) -> Catal
 
 
 def want_reload(context: SyncContext, made: Plan, review: Review, ref: Ref) -> None:
-    """The accepted table `ref` is read again after a repair that may have left values out."""
+    """Request a reload of the accepted table `ref` after a repair that may have left values out."""
     if reloads(context, made, review, ref):
         context.store.backfills.request(context.name, ref, why=review.summary, change=review.id)
 

@@ -64,8 +64,8 @@ class CatalogSides:
 def gather(
     context: SyncContext, sides: CatalogSides, snapshot: Snapshot, found: Sequence[Candidate]
 ) -> dict[str, Sample]:
-    """Return what the rows say about each pair, by the content key of the rename; a note where they cannot be compared.
-    Reads in `snapshot`. A failure here is no failure of the detection."""
+    """Return the evidence of each pair in the rows, by the content key of the rename; a note where they cannot be
+    compared. Reads in `snapshot`. A failure here does not fail the detection."""
     by_table: dict[Ref, list[Candidate]] = {}
     tables = [c for c in found if isinstance(c.removed, TableRemoved) and c.schema >= ALIKE][:TABLES]
     for one in found:
@@ -136,7 +136,7 @@ class RenameValues:
 
 
 def _reader(context: SyncContext, sides: CatalogSides, snapshot: Snapshot, ref: Ref) -> _EvidenceReader | Sample:
-    """Return what reads both sides of a table, by its name at the source; a note where they cannot be compared."""
+    """Return a reader of both sides of a table, by its name at the source; a note where they cannot be compared."""
     table, source, raw = sides.accepted.get(ref), sides.source.get(ref), sides.raw.get(ref)
     if table is None or source is None or raw is None:
         return NO_ROWS
@@ -215,7 +215,7 @@ class _EvidenceReader:
         return f"values of column {name} are not shown: {why}" if why else ""
 
     def by_key(self, compared: Sequence[_Column]) -> list[Sample]:
-        """Return what rows of the same key say about each column."""
+        """Return the evidence of each column in rows of the same key."""
         found = self.matching(compared)
         if isinstance(found, Sample):
             return [found] * len(compared)
@@ -254,7 +254,7 @@ class _EvidenceReader:
         return list(zip(old[: len(stamps)], new[: len(stamps)], strict=True))
 
     def by_values(self, one: _Column) -> Sample:
-        """Return what two heaps of values say about a column."""
+        """Return the evidence of a column in two sets of values."""
         old, new = self.heaps(one).columns[0]
         return _heaps(old, new, hide=self.is_hashed(one))
 
@@ -326,7 +326,7 @@ def is_same(old: Any, new: Any) -> bool:
 
 
 def _compared(old: Sequence[Any], new: Sequence[Any], *, hide: bool) -> Sample:
-    """Row by row."""
+    """Compare row by row."""
     both = [(o, n) for o, n in zip(old, new, strict=True) if o is not None or n is not None]
     same = sum(is_same(o, n) for o, n in both)
     return _described(Sample("key", len(old), len(both), same), old, new, hide=hide)
@@ -387,7 +387,7 @@ def _table(context: SyncContext, sides: CatalogSides, snapshot: Snapshot, one: C
 
 
 def _fits(old: Column, new: Column) -> bool:
-    """A hashed column is text at the destination, whatever it is at the source."""
+    """Return whether the types fit; a hashed column is text at the destination, whatever it is at the source."""
     return fitting(old.type, new.type) is not None or isinstance(new.type, String)
 
 

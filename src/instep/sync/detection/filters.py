@@ -57,11 +57,11 @@ def fault_of(context: SyncContext, snapshot: Snapshot, read: TableRead) -> Proje
 def _text_fault(snapshot: Filters, read: TableRead) -> str:
     try:
         with needs_sqlglot():
-            from instep.lineage.parse import fault
+            from instep.lineage.parse import filter_error
     except SetupError as error:
         return f"{error.message} ({error.hint})"
     columns = [c.name for c in read.source.columns] if snapshot.dialect == "sqlite" else []
-    return fault(read.where, snapshot.dialect, columns)
+    return filter_error(read.where, snapshot.dialect, columns)
 
 
 def planned_faults(context: SyncContext, source: Catalog) -> Iterator[str]:
@@ -74,7 +74,7 @@ def planned_faults(context: SyncContext, source: Catalog) -> Iterator[str]:
 
 
 def lost_filter(read: TableRead, path: str) -> Blocked:
-    """A table that was read by a filter must not be read without one because it has another name by now."""
+    """Return the refusal to read a table without its filter because it has been renamed."""
     now = read.table.path
     return Blocked(
         f"table {now} was read by a filter that instep.yml gives to {path}, which is its former name",
@@ -90,8 +90,8 @@ def alone(table: Table, column: Column, where: str = "") -> TableRead:
 def values(
     context: SyncContext, snapshot: Snapshot, session: ReadSession, table: Table, column: Column, most: int
 ) -> Iterator[pa.Array]:
-    """Up to `most` values that are not NULL, from the first and the last chunk: half of them from each, if there are
-    two."""
+    """Yield up to `most` values that are not NULL, from the first and the last chunk: half of them from each, if
+    there are two."""
     read = alone(table, column, where_of(context, table))
     chunks = sorted(snapshot.chunks(read, f"{table.path}.{column.name}", CursorRange()), key=_number)
     ends = chunks[:1] + chunks[1:][-1:]
@@ -110,7 +110,7 @@ def _number(chunk: Chunk) -> int:
 
 
 def _limited(context: SyncContext, chunk: Chunk, column: Column, most: int) -> Chunk:
-    """SQL that stops by itself; the column keeps the name by which readers know its type."""
+    """Return a chunk whose SQL stops by itself; the column keeps the name by which readers know its type."""
     if not chunk.query.startswith("SELECT "):
         return chunk
     label = quote(str(column.type), "mysql" if context.source.kind in ("mysql", "mariadb") else "ansi")

@@ -111,8 +111,8 @@ def _for_review(decision: Decision, why: str) -> Decision:
 
 
 def check_second_person(context: SyncContext, made: Plan, reviews: Mapping[str, Review]) -> None:
-    """Blocked if a plan, whoever has made it, would be applied by the approver of a destructive change in it, or has
-    one that waited before policy let it in."""
+    """Raise Blocked if a plan, whoever has made it, would be applied by the approver of a destructive change in it,
+    or has one that waited before policy let it in."""
     for decision in made.decisions:
         review, kind = reviews.get(key(decision.change)), decision.change.kind
         if decision.applied and own_word(context, kind, review):

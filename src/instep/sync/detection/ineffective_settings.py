@@ -171,7 +171,7 @@ def _within(column: str, tables: Collection[str]) -> bool:
 
 
 def _outside(context: SyncContext) -> Callable[[str], bool]:
-    """Return what tells whether the section of the source keeps the table of a column from the connection."""
+    """Return a test whether the source's section excludes the table of a column."""
     included, left_out = map(_loosely, context.scope.include), map(_loosely, context.scope.exclude)
     let_in, excluded = tuple(included), tuple(left_out)
 
@@ -234,13 +234,15 @@ def nearest(text: str, tables: Mapping[str, Table], own: Collection[str] = ()) -
 
 @dataclass(frozen=True)
 class Access:
-    """`source` is what may be read of the source. `lost` are the accepted tables that may not be read any more, each
-    with the accepted column it is about (None: the whole table) and why; they are left out of both sides of a diff.
-    `hidden` names what was never accepted and may not be read: (schema, table) or (schema, table, column) to why."""
+    """What may be read of the source."""
 
     source: Catalog
+    """What may be read of the source."""
     lost: Mapping[Ref, tuple[str | None, str]] = field(default_factory=dict)
+    """The accepted tables that may not be read any more, each with the accepted column it is about (None: the whole
+    table) and why; they are left out of both sides of a diff."""
     hidden: Mapping[tuple[str, ...], str] = field(default_factory=dict)
+    """Names what was never accepted and may not be read: (schema, table) or (schema, table, column) to why."""
 
 
 def restrict(source: Catalog, accepted: Catalog, denied: Mapping[tuple[str, ...], str], selection: Selection) -> Access:

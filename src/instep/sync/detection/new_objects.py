@@ -96,7 +96,7 @@ def listing_of(
     switches: Sequence[Switch],
     answers: Mapping[str, Review],
 ) -> NewObjects:
-    """Return what the store knows about new objects of the source."""
+    """Return the store's knowledge of new objects of the source."""
     off = listed_off(switches, discovery.catalog, discovery.identity)
     first = first_look(context.store, context.name, discovery.catalog, discovery.identity) if version == 0 else None
     return NewObjects(first, off, answers, tuple(t for t in source.tables if t.path in context.selection.on))
@@ -165,6 +165,6 @@ def _is_selected(selection: Selection, change: SchemaAdded | TableAdded | Column
 def record_listing(
     context: SyncContext, decisions: Sequence[Decision], seen: Discovery, accepted: Catalog, switches: Sequence[Switch]
 ) -> None:
-    """Keep what was left out, and let go of what is accepted by now."""
+    """Record what was left out, and delete the records of what is accepted now."""
     context.store.switches.let_in(context.name, let_in(switches, accepted, seen.identity))
     context.store.switches.list_off(context.name, to_list_off(decisions, seen.catalog, seen.identity))

@@ -9,12 +9,12 @@ from instep.model import Review
 from instep.schema.changes.describe import describe, key
 from instep.schema.policy.policy import OPTION
 from instep.sync.context import Ref, SyncContext
-from instep.sync.detection.detect import DetectionResult, look, record, redetect_from_store
+from instep.sync.detection.detect import DetectionResult, detect_if_changed, record, redetect_from_store
 from instep.sync.detection.refused import RULE as REFUSED
 from instep.sync.detection.table_renames import TableRenames
 
 
-def hold(context: SyncContext, detection: DetectionResult, reviews: Mapping[str, Review]) -> None:
+def pause_and_resume(context: SyncContext, detection: DetectionResult, reviews: Mapping[str, Review]) -> None:
     """Pause what decisions say, and resumes what an obsolete change had paused.
 
     A table is paused under its accepted name.
@@ -37,9 +37,9 @@ def hold(context: SyncContext, detection: DetectionResult, reviews: Mapping[str,
 
 
 def _release(context: SyncContext, open_reviews: Set[str], found: Set[str], denied: Set[Ref]) -> None:
-    """Automatic resume on a reverted source, after an answer, and where policy accepts what it had held, unless the
-    policy is `stop` or breaks whole connections; and where the change was not `found`, because its object is not read.
-    Pauses of tables that may not be read stay: nobody knows what became of their change."""
+    """Resume what was paused for a change: after the source was reverted, after an answer, where policy accepts it
+    now (unless the policy is `stop` or breaks whole connections), and where the change was not `found` because its
+    object is not read. Pauses of tables that may not be read stay: nobody knows what became of their change."""
     for pause in context.store.pauses.active(context.name):
         if not pause.change or pause.change in open_reviews or pause.table in denied:
             continue
@@ -73,10 +73,10 @@ def decide_anew(context: SyncContext) -> None:
 
 
 def reconsider(context: SyncContext) -> None:
-    """Look again at a connection that a change has paused: the source may have taken it back, or a person may have
-    answered. Without this a paused connection would never look again."""
+    """Detect again for a connection that a change has paused: the source may have reverted it, or a person may have
+    answered. A paused connection would otherwise never detect again."""
     paused = context.store.pauses.connection(context.name)
     if paused is None or not paused.change or not releases(context, context.store.reviews.get(paused.change)):
         return
-    detection = look(context)
-    hold(context, detection, record(context, detection))
+    detection = detect_if_changed(context)
+    pause_and_resume(context, detection, record(context, detection))

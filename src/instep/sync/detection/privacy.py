@@ -49,7 +49,7 @@ class PrivacyGuard:
     last: Catalog
     answers: Mapping[str, Review]
 
-    def hold(self, decisions: Sequence[Decision]) -> tuple[Decision, ...]:
+    def require_reviews(self, decisions: Sequence[Decision]) -> tuple[Decision, ...]:
         """Return the decisions with those that would show something in clear waiting for a review."""
         s = self.chosen.before
         if not (s.covers_columns or s.exclude_tables):
@@ -217,8 +217,8 @@ def _known(answers: Mapping[str, Review], new: _New, change: Change) -> str:
 
 
 def _whole(changes: Sequence[Change], found: Suspects) -> Suspects:
-    """Tables that cannot come in without what looks personal: it is in the key, is the cursor, or the table replaces
-    another one."""
+    """Return tables that cannot be accepted without a column that looks personal: it is in the key, is the cursor,
+    or the table replaces another one."""
     suspected: dict[tuple[Ref, str], str] = {}
     for change in changes:
         if not isinstance(change, TableAdded | TableReplaced):
@@ -232,7 +232,7 @@ def _whole(changes: Sequence[Change], found: Suspects) -> Suspects:
 
 
 def split(changes: Sequence[Change], found: Suspects) -> list[Change]:
-    """New tables come in without the columns that look personal, which are changes of their own."""
+    """Split columns that look personal off new tables, as changes of their own."""
     out: list[Change] = []
     for change in changes:
         out.append(change)
@@ -248,8 +248,8 @@ def split(changes: Sequence[Change], found: Suspects) -> list[Change]:
 _HINT = ": `changes approve ID --hash` accepts it hashed, `approve` in clear"
 
 
-def hold(decisions: Iterable[Decision], found: Suspects) -> tuple[Decision, ...]:
-    """The decisions with those that a person has to take."""
+def require_reviews(decisions: Iterable[Decision], found: Suspects) -> tuple[Decision, ...]:
+    """Return the decisions with those that a person has to take."""
     return tuple(_for_review(d, found) for d in decisions)
 
 
@@ -266,7 +266,7 @@ def _for_review(decision: Decision, found: Suspects) -> Decision:
 
 
 def _by_values(context: SyncContext, unclear: Sequence[_New]) -> Suspects:
-    """Columns whose values cannot be looked at are held: they may be anything."""
+    """Return columns whose values cannot be looked at: they may be anything, and are blocked."""
     found = {}
     try:
         with context.source.snapshot() as snapshot, snapshot.reader.open() as session:

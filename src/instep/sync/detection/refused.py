@@ -43,7 +43,8 @@ def hold_tables(
 
 
 def still_refused(decision: Decision, known: Review | None) -> Decision:
-    """Keep a change waiting that the destination has refused, until it is carried out, answered or listed off."""
+    """Return the decision, still waiting if the destination has refused the change, until it is applied, answered or
+    listed off."""
     if known is None or known.status != "open" or known.rule != RULE:
         return decision
     if not (decision.applied or decision.needs_review):
@@ -74,7 +75,7 @@ def refusals(decisions: Sequence[Decision], whole: Collection[Ref] = ()) -> list
 
 
 def state_of(decision: Decision, review: Review | None) -> str:
-    """Say in words how a change stands that is not accepted: what a person can do about its table."""
+    """Return the state of a change that is not accepted: what a person can do about its table."""
     id = review.id if review else describe(decision.change)
     if decision.needs_review:
         return f"{decision.why}: review it ({id})" if decision.rule == RULE else f"review it ({id})"

@@ -42,9 +42,9 @@ from instep.schema.policy.similarity import (
     as_renames,
     automatic,
     candidates,
-    crossed,
     crossing,
     suspicions,
+    swapped_types,
     threshold_of,
     weigh,
 )
@@ -104,12 +104,12 @@ def infer_renames(
     explicit: Callable[[Change], Explicit | None],
     opened: Opened | None,
 ) -> RenameCandidate:
-    """Pairs what was removed with what was added. `opened` gives the snapshot to read samples in (None: nothing is
-    read); `explicit` is what a person has said about a change: it is not doubted."""
+    """Pair removed with added columns and tables. `opened` gives the snapshot to read samples in (None: nothing is
+    read); `explicit` is a person's answer to a change, which is final."""
     refused = {k for k, r in answers.items() if r.rule == PROPOSAL and r.status == "rejected"}
     sides = (*changes, *silent_sides(changes, discovery, approval.accepted))
     found = candidates((c for c in sides if explicit(c) is None), refused=refused)
-    types = [pair for pair in crossed(changes) if explicit(pair[0]) is explicit(pair[1]) is None]
+    types = [pair for pair in swapped_types(changes) if explicit(pair[0]) is explicit(pair[1]) is None]
     turned = [(crossing(a, b), crossing(b, a)) for a, b in types]
     weighed = (*found, *(c for pair in turned for c in pair))
     samples = _samples(context, weighed, discovery, approval, answers, opened) if weighed else {}
@@ -176,7 +176,7 @@ def _samples(
 
 
 def _known(review: Review | None, now: str) -> Sample | None:
-    """Return what was read when the table looked as it does now."""
+    """Return the sample that was read when the table was as it is now."""
     data = review.evidence.get("sample") if review else None
     if review is None or not data or review.tables_fingerprint != now:
         return None

@@ -19,7 +19,7 @@ WHY = "the order of its columns has changed, and without column ids names may ha
 
 
 def may_be_swapped(context: SyncContext, change: Change, table: Table | None) -> bool:
-    """`table` is the accepted one that the change leads to."""
+    """Return whether a reordering may be a swap of columns; `table` is the accepted one that the change leads to."""
     if not isinstance(change, ColumnReordered) or table is None or any(c.id for c in table.live):
         return False
     mode = mode_of(table, context.settings(table))

@@ -12,9 +12,10 @@ from instep.sync.context import Ref
 
 @dataclass(frozen=True)
 class TableRenames:
-    """`renames` are by their new name: (the old name, whether it is applied)."""
+    """The table renames among decisions."""
 
     renames: Mapping[Ref, tuple[Ref, bool]]
+    """By their new name: (the old name, whether it is applied)."""
 
     @classmethod
     def of(cls, decisions: Iterable[Decision]) -> TableRenames:
@@ -22,7 +23,7 @@ class TableRenames:
         return cls({c.after.ref: (c.before.ref, applied) for c, applied in found if isinstance(c, TableRenamed)})
 
     def before(self, change: Change) -> Ref:
-        """The accepted table's name before the decisions are applied; ("", "") for a change of a schema."""
+        """Return the accepted table's name before the decisions are applied; ("", "") for a change of a schema."""
         ref = table_of(change) or ("", "")
         return ref if isinstance(change, TableRemoved) else self.renames.get(ref, (ref, False))[0]
 

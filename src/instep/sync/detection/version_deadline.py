@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from instep.errors import Blocked
 from instep.events import Paused, Resumed
-from instep.sources.versions import BreakingChange, VersionedSource, crossed, due
+from instep.sources.versions import BreakingChange, VersionedSource, breaking_changes_between, due
 from instep.sync.context import SyncContext
 
 REASON = "connector version"
@@ -33,7 +33,7 @@ def check_version(context: SyncContext) -> tuple[str, ...]:
             hint=f"{command} shows what an upgrade changes{_guide(stopping[0])}; it also resumes the connection",
         )
     resume_upgraded(context)
-    ahead = [one for one in crossed(changes, version, "") if one.is_about(streams)]
+    ahead = [one for one in breaking_changes_between(changes, version, "") if one.is_about(streams)]
     return tuple(_note(one, one in passed, version, command) for one in ahead)
 
 

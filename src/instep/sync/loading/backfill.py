@@ -54,8 +54,8 @@ from instep.sync.schema_changes.backfill_plan import (
     PendingBackfill,
     estimate_new,
     fill_size,
-    gone,
     pending_backfills,
+    unneeded_backfills,
     whole_tables,
     why_whole,
 )
@@ -93,9 +93,9 @@ class Filling:
         return bool(self.scope.columns)
 
     def all(self) -> None:
-        """All pending backfills of the run's tables that may be carried out now."""
+        """Run all pending backfills of the run's tables that may run now."""
         accepted = self.context.store.accepted.catalog(self.context.name)
-        for backfill in gone(self.context, accepted):
+        for backfill in unneeded_backfills(self.context, accepted):
             self.context.store.backfills.cancel(backfill.number)
         found = [w for w in pending_backfills(self.context, accepted) if self._may(w)]
         if found:
@@ -144,7 +144,7 @@ class Filling:
         return True
 
     def _leave(self, pending: PendingBackfill, why: str) -> None:
-        """Leave a backfill waiting; a command that requested it reports a failure."""
+        """Leave a backfill pending; a command that requested it reports a failure."""
         if self.by_person:
             self.outcome.filled[pending.table.ref] = self._result(
                 pending, "failed", error=f"{pending.names} is not filled: {why}"
@@ -158,7 +158,7 @@ class Filling:
     def _read(
         self, found: Sequence[PendingBackfill]
     ) -> tuple[dict[int, _RunningBackfill], dict[int, Staged | InstepError], frozenset[Ref]]:
-        """Works by number with their verified files, and the source tables whose schema has moved meanwhile."""
+        """Return works by number with their verified files, and the source tables whose schema has moved meanwhile."""
         context = self.context
         with context.source.snapshot() as snapshot:
             detection = detect(context, snapshot.discover(), count=False)
@@ -241,7 +241,7 @@ class Filling:
         return {number: verify(work.load, planned, results) for number, work in works.items()}
 
     def _carry_out(self, work: _RunningBackfill, staged: Staged | InstepError) -> None:
-        """One table; its failure leaves the others alone, and its backfill waiting."""
+        """Backfill one table; its failure leaves the others alone, and its backfill pending."""
         pending, path = work.pending, work.pending.table.path
         started = time.monotonic()
         try:
@@ -294,7 +294,7 @@ class Filling:
         return (not minutes or time.monotonic() - self.begun < minutes * 60) and self._is_pending(pending)
 
     def _is_pending(self, pending: PendingBackfill) -> bool:
-        """Somebody may cancel it at any time."""
+        """Return whether the backfill is still pending: somebody may cancel it at any time."""
         waiting = {b.number for b in self.context.store.backfills.waiting(self.context.name)}
         return any(b.number in waiting for b in pending.backfills)
 
@@ -325,13 +325,14 @@ def counted(number: int, what: str) -> str:
 
 @dataclass(frozen=True)
 class RequestedBackfill:
-    """A backfill of the accepted table `ref`, of some columns or of all of it. `mode`: how the runs call it that did
-    such a thing; `changes` are the ids of what asks for it."""
+    """A backfill of the accepted table `ref`, of some columns or of all of it."""
 
     ref: Ref
     mode: str
+    """How the runs call it that did such a thing."""
     size: FillEstimate
     changes: tuple[str, ...]
+    """The ids of what asks for it."""
 
 
 @dataclass

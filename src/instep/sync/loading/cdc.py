@@ -36,17 +36,19 @@ ANOTHER = (
 
 @dataclass
 class Following:
-    """CDC of one run, shared by its passes. `pending` are the accepted tables that the next pass reads, `goes_on` tells
-    that the log has more than one pass could read, `saved` holds what was recorded, by accepted table. `anew`: a
-    person has asked for whole tables, so what the server has lost does not matter."""
+    """CDC of one run, shared by its passes."""
 
     context: SyncContext
     run: Run
     anew: bool
+    """A person has asked for whole tables, so what the server has lost does not matter."""
     note: Callable[[str], None]
     pending: frozenset[Ref] = frozenset()
+    """The accepted tables that the next pass reads."""
     goes_on: bool = False
+    """Tells that the log has more than one pass could read."""
     saved: dict[Ref, str] = field(default_factory=dict)
+    """Holds what was recorded, by accepted table."""
     _state: LogState | None = None
     _trouble: InstepError | None = None
     _records: dict[Ref, str] = field(default_factory=dict)
@@ -90,7 +92,7 @@ class Following:
             self.log.close()
 
     def _leave_behind(self) -> None:
-        """A connection that follows no log any more has a slot that somebody has to drop."""
+        """Report slots of a connection that follows no log any more: somebody has to drop them."""
         for slot in sorted(slots(self.context.store.cursors.of(self.context.name))):
             command = f"instep source log drop {self.context.name} --slot {slot}"
             self.note(f"the server keeps its log for the slot {slot}, which no connection reads any more: {command}")
@@ -120,8 +122,8 @@ class Following:
         """Return whether some table has followed the log before."""
         return any(map(_log, self._records.values()))
 
-    def look(self, snapshot: Snapshot, reads: Iterable[TableRead], stopped: Mapping[Ref, object]) -> None:
-        """Reads the log for those of these tables that follow it and are not stopped."""
+    def prepare_pass(self, snapshot: Snapshot, reads: Iterable[TableRead], stopped: Mapping[Ref, object]) -> None:
+        """Read the log for those of these tables that follow it and are not stopped."""
         mine = [r for r in reads if mode_name(r.table, self.context.settings(r.table)) == "cdc"]
         for read in mine:
             if read.table.ref in stopped and _log(self._records.get(read.table.ref, "")):
@@ -155,7 +157,8 @@ class Following:
         self.pending = frozenset(self._reads)
 
     def _places(self) -> dict[Ref, str]:
-        """Up to where the tables have the log, by source table, as far as the store knows and the log goes back."""
+        """Return the positions up to which tables have the log, by source table, as far as the store knows and the
+        log goes back."""
         assert self.log is not None
         assert self._state is not None
         found = {}
@@ -226,7 +229,7 @@ class Following:
     def _position(
         self, ref: Ref, state: LoadState | None, followed: FollowedTable, *, whole: bool
     ) -> tuple[str | None, str]:
-        """Up to where the destination's table has the log, None and why if that is not known."""
+        """Return the position up to which the destination's table has the log, or None and why it is unknown."""
         assert self.log is not None
         assert self._state is not None
         last = _log(state.cursor) if state else None
@@ -297,7 +300,7 @@ class Following:
         found = map(_log, self._records.values())
         return {r["base"]: r["seen"] for r in found if r and "base" in r}
 
-    def settle(self, done: Sequence[TableResult]) -> frozenset[Ref]:
+    def advance_positions(self, done: Sequence[TableResult]) -> frozenset[Ref]:
         """Record the positions of tables after the commits of a pass, then let the server release the log that all have
         read. Return the tables that another pass has to read."""
         if self.log is None or self._found is None:
@@ -334,8 +337,8 @@ class Following:
                 self.saved[ref] = json.dumps({"log": {**own, "covered": covered}})
 
     def _release(self, reached: str) -> None:
-        """Up to what every table has that runs. One that fails must not hold the server's disk for ever, nor the other
-        tables back, for which the log goes on behind what one read of it takes."""
+        """Release the log up to the position that every running table has. A failing table must not fill the
+        server's disk for ever, nor block the others, for which the log continues beyond one read of it."""
         assert self.log is not None
         assert self._state is not None
         order, to = self.log.order, self.log.order(reached)
@@ -369,12 +372,12 @@ def slots(records: Mapping[Ref, Any]) -> set[str]:
 
 
 def places(records: Mapping[Ref, Any]) -> dict[Ref, str]:
-    """Up to where the tables of these records of cursors have their log."""
+    """Return the positions up to which the tables of these cursors have their log."""
     found = {ref: _log(r.cursor) or {} for ref, r in records.items()}
     return {ref: str(at) for ref, f in found.items() if (at := f.get("seen") or f.get("at"))}
 
 
 def _log(cursor: str) -> dict[str, Any] | None:
-    """Return what a cursor says of the log, None if it is none of a log."""
+    """Return the log's part of a cursor, None if it has none."""
     found: dict[str, Any] = json.loads(cursor) if cursor else {}
     return found.get("log")

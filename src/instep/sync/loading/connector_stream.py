@@ -80,7 +80,7 @@ class FollowsConnector(Protocol):
     """A progress that is also told what a connector does; its methods may be called from any thread."""
 
     def operations(self, counts: OperationCounts) -> None:
-        """All operations of the run so far."""
+        """Report all operations of the run so far."""
         ...
 
     def on_log_line(self, line: LogLine) -> None:
@@ -105,6 +105,8 @@ class Streaming:
     outcome: RunOutcome
     progress: Progress
     anew: bool
+    """Everything is sent again, from the start; with tables `scope` only those are taken, and no state is saved,
+    unless the source reads each table by itself, as `granularity` tells."""
     saved: Mapping[Ref, str] = field(default_factory=dict)
     pending: frozenset[Ref] = frozenset()
     broken: bool = False
@@ -114,12 +116,18 @@ class Streaming:
     _stream: Stream | None = None
     _over: bool = False
     _ended: bool = False
+    """Tells that the stream did, and everything that it sent was taken."""
     _complete: frozenset[Ref] = frozenset()
+    """Those that were loaded from their first row on, with a state saved behind it from which later runs go on."""
     _rebuilt: set[Ref] = field(default_factory=set)
     _missed: set[Ref] = field(default_factory=set)
+    """(source names) are tables of which the run brought operations that were neither taken nor held: they are not
+    whole."""
     _taken: set[Ref] = field(default_factory=set)
+    """Those that got rows."""
     _waiting: Sequence[Backfill] = ()
     _begun: dict[Ref, frozenset[Backfill]] = field(default_factory=dict)
+    """The backfills that waited as the run planned a table's first rows."""
     _stopped: Mapping[Ref, tuple[str, str]] = field(default_factory=dict)
     _reads: Mapping[Ref, TableRead] = field(default_factory=dict)
 
@@ -138,8 +146,8 @@ class Streaming:
         return self._stream
 
     @contextmanager
-    def begun(self) -> Iterator[None]:
-        """The connector runs inside."""
+    def running(self) -> Iterator[None]:
+        """Open the connector's run for the block."""
         source = self.context.source
         assert isinstance(source, Streams)
         self.granularity = source.granularity()
@@ -245,7 +253,8 @@ class Streaming:
         return True
 
     def _note_failed(self) -> None:
-        """Let tables that the source did not complete have failed: what came of them is there, the rest is missed."""
+        """Mark tables as failed that the source did not complete: the rows that came are loaded, the rest is
+        missing."""
         failed = self.stream.failed
         self._missed |= failed.keys()
         results = {result.table: result for result in self.outcome.tables}
@@ -269,8 +278,10 @@ class Streaming:
         paths = map(_path, self._unbuilt)
         return again and any(not self.scope.tables or path in self.scope.tables for path in paths)
 
-    def look(self, snapshot: Snapshot, reads: Sequence[TableRead], stopped: Mapping[Ref, tuple[str, str]]) -> None:
-        """The tables of a pass, and why some do not run; once everything is asked for that they ask for."""
+    def prepare_pass(
+        self, snapshot: Snapshot, reads: Sequence[TableRead], stopped: Mapping[Ref, tuple[str, str]]
+    ) -> None:
+        """Take the tables of a pass, and why some do not run, once everything that they need was requested."""
         self._reads, self._stopped = {r.source.ref: r for r in reads}, stopped
         self._want_left()
         self._waiting = self.context.store.backfills.waiting(self.context.name)
@@ -329,8 +340,8 @@ class Streaming:
             return replace(load, action="overwrite", complete=True, cursor=cursor, counts=sent)
         return replace(load, action="merge", complete=sent.truncated, cursor=cursor, counts=sent)
 
-    def settle(self, done: Sequence[TableResult], detection: DetectionResult) -> None:
-        """Keep pending operations and save the state after the commits of a pass, or end the run if a table failed."""
+    def advance_positions(self, done: Sequence[TableResult], detection: DetectionResult) -> None:
+        """Save pending operations and the state after the commits of a pass, or end the run if a table failed."""
         crashpoint("connector.segment.committed")
         loaded = {d.load.read.source.ref for d in done if d.error is None}
         left = self.stream.tables.keys() - loaded

@@ -55,7 +55,7 @@ class Engine(Protocol):
 
     @property
     def use(self) -> EngineUse:
-        """Return what reads the rows, and where; with the address of Spark's page once it runs."""
+        """Return the engine that reads the rows, and where; with the address of Spark's page once it runs."""
         ...
 
     def begin(self) -> None:
@@ -67,7 +67,7 @@ class Engine(Protocol):
         ...
 
     def spark(self, say: Say) -> SparkSession | None:
-        """A session for what only Spark can do; None where there is none to be had."""
+        """Return a session for what only Spark can do; None where there is none."""
         ...
 
     def for_large(self, say: Say, what: str) -> SparkSession | None:
@@ -85,8 +85,8 @@ class Engine(Protocol):
     def fold(
         self, scan: Scan, fold: Fold, *, returned: float = 0, progress: RowsCallback | None = None
     ) -> Iterator[Any]:
-        """Yield what tasks make of the rows of a scan, in no order. `returned`: about how many of the rows the results
-        have, as a share."""
+        """Yield the results of tasks on the rows of a scan, in no order. `returned`: the expected share of the rows
+        in the results."""
         ...
 
     def count_keys(self, scan: Scan, hashes: Fold) -> KeyTotals:
@@ -104,10 +104,12 @@ class Engine(Protocol):
 
 @dataclass
 class OnSpark:
-    """One Spark job over all chunks. `start` gives the session, on a thread of its own; `where` is where Spark runs."""
+    """One Spark job over all chunks."""
 
     start: Start
+    """Gives the session, on a thread of its own."""
     where: str = ""
+    """Where Spark runs."""
     large: LargeOperations = field(default_factory=LargeOperations, init=False)
     _session: Future[SparkSession] | None = field(default=None, init=False, repr=False)
     _lock: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)

@@ -162,8 +162,8 @@ class _Versions:
         return found
 
     def begin(self, last: int) -> None:
-        """The rows from before the history become versions: valid since they were written last, ended then if the
-        source had deleted them. A commit of its own, which moves no cursor."""
+        """Turn rows from before the history into versions: valid since they were last written, ended then if the
+        source had deleted them. In a commit of its own, which moves no cursor."""
         state = self.context.destination.schema.state(self.ref)
         assert state is not None, "a table with rows has been loaded"
         made = self.write((self.as_versions(b, last) for b in self.rows("before")), 1)
@@ -283,7 +283,7 @@ class _Versions:
         db.execute(plan.returned).fetchall()
 
     def write(self, batches: Iterator[pa.RecordBatch], part: int) -> tuple[StagedFile, ...]:
-        """Staged as tasks stage rows, beside what they have staged."""
+        """Stage rows as tasks do, beside what they have staged."""
         writer = ChunkWriter(
             replace(self.spec, columns=()), max((f.chunk for f in self.files), default=0) + 1 + part, 0
         )
@@ -304,19 +304,22 @@ have ended, the source has it, and its row was not read."""
 
 @dataclass(frozen=True)
 class VersionPlan:
-    """One load's rows and versions. `again`: columns whose values are read for the first time since they were accepted
-    or switched on, `filled` those that wait for a backfill: their differences make no version (`filled`: of rows
-    without a value). `cursor` orders changes, "" without: a row whose cursor stands still has not changed, so a value
-    that it lacked is filled in. `at` begins new versions, `synced` is the run's time (microseconds since 1970 UTC)."""
+    """One load's rows and versions."""
 
     columns: tuple[str, ...]
     how: Merge
     system: SystemColumns
     cursor: str = ""
+    """Orders changes, "" without: a row whose cursor stands still has not changed, so a value that it lacked is
+    filled in."""
     again: frozenset[str] = frozenset()
+    """Columns whose values are read for the first time since they were accepted or switched on."""
     filled: frozenset[str] = frozenset()
+    """Those that wait for a backfill: their differences make no version (`filled`: of rows without a value)."""
     at: int = 0
+    """Begins new versions."""
     synced: int = 0
+    """The run's time (microseconds since 1970 UTC)."""
 
     def column(self, name: str) -> str:
         return f"c{self.columns.index(name)}"

@@ -17,7 +17,7 @@ from instep.destinations.base import Commit, LoadOutcome, Merge, Ref, RowUpdate
 from instep.errors import Blocked, DestinationError, Fenced, InstepError, StageError
 from instep.model import Run, TableRun
 from instep.schema.catalog.catalog import table_fingerprint
-from instep.schema.planning.overflow import gone
+from instep.schema.planning.overflow import dropped_extras
 from instep.sources.base import Snapshot
 from instep.sources.stream import Operations
 from instep.spans import span, tell
@@ -75,19 +75,20 @@ class KeyQuarantined(Blocked):
 
 @dataclass(frozen=True)
 class TableResult:
-    """Result of one load. `casts`: how many values are not quite what they were, by `column: why`. `unread`: how
-    many rows the source has that the destination has not, and that this load did not read. `basis`: what it rests on
-    that the rows are of one state, where several connections have read them or were to. `version`: that of the table
-    at the destination, if one commit has brought the whole load."""
+    """Result of one load."""
 
     load: Load
     result: TableRun
     invalid_values: int = 0
     casts: Mapping[str, int] | None = None
+    """How many values are not quite what they were, by `column: why`."""
     error: InstepError | None = None
     unread: int = 0
+    """How many rows the source has that the destination has not, and that this load did not read."""
     basis: tuple[str, ...] = ()
+    """What it rests on that the rows are of one state, where several connections have read them or were to."""
     version: str = ""
+    """That of the table at the destination, if one commit has brought the whole load."""
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -243,7 +244,7 @@ def _commit(
 
 
 def clear(load: Load, staged: Staged) -> None:
-    """Merged files have served; among adopted ones may stand those of task attempts that died."""
+    """Delete merged files; among adopted ones there may be those of task attempts that died."""
     adopted = [] if load.merges else [f.path for f in staged.files]
     assert staged.folder, "nothing is cleared that no task was told to write"
     with suppress(InstepError):
@@ -255,7 +256,7 @@ def _unread(load: Load, prefix: str) -> tuple[str, ...]:
     as long as it holds what the source has no more."""
     read = {c.column.name for c in load.read.columns if c.source is not None}
     own = tuple(c.alias or c.name for c in load.table.columns if c.name not in read)
-    return (*own, f"{prefix}extra") if load.only_copies or gone(load.table, load.read.source) else own
+    return (*own, f"{prefix}extra") if load.only_copies or dropped_extras(load.table, load.read.source) else own
 
 
 def _publish(
@@ -309,6 +310,6 @@ def _merge(
     how: Merge,
     commit: Commit,
 ) -> LoadOutcome:
-    """Spark merges what this process cannot."""
+    """Merge by Spark what this process cannot."""
     spark = partial(engine.for_large, progress.step, f"{load.table.path}: merge")
     return context.destination.write.merge(spark, load.ref, files, how, commit)

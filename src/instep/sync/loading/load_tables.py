@@ -33,8 +33,7 @@ LOOKS = 8
 
 @dataclass
 class Loading:
-    """The loads of one pass. `loaded` is told what became of each, also where the pass as a whole fails later; `moved`
-    are those whose schema is not any more what it was when they were read."""
+    """The loads of one pass."""
 
     context: SyncContext
     engine: Engine
@@ -42,8 +41,10 @@ class Loading:
     run: Run
     progress: Progress
     loaded: Callable[[TableResult], None]
+    """Told what became of each, also where the pass as a whole fails later."""
     done: list[TableResult] = field(default_factory=list)
     moved: list[Load] = field(default_factory=list)
+    """Those whose schema is not any more what it was when they were read."""
     _specs: dict[int, list[StageSpec]] = field(default_factory=dict)
     _planned: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
     _results: dict[str, dict[int, ChunkResult]] = field(default_factory=lambda: defaultdict(dict))
@@ -52,7 +53,7 @@ class Loading:
     _begun: set[int] = field(default_factory=set)
 
     def read(self, snapshot: Snapshot) -> None:
-        """The one extract. What is complete before its end may be committed beside it."""
+        """Run the one extract. What is complete before its end may be committed meanwhile."""
         chunks = self._plan(snapshot)
         self.engine.ready(chunks, self.progress.step)
         self.progress.step("reading rows")
@@ -112,8 +113,8 @@ class Loading:
             self._results[result.table][result.chunk] = result
 
     def _keep_last(self, results: Sequence[ChunkResult]) -> None:
-        """All results as they are in the end. A task that died may have been done again: what it has staged then of a
-        table that is committed is removed, as its commit has read all that was staged before."""
+        """Record all results as they are in the end. A task that died may have been run again: what it then staged
+        of a committed table is deleted, as the commit has read all that was staged before."""
         files = {file.path for result in results for file in result.files}
         for load in (load for load in self.loads if load.number in self._begun):
             staged = self._staged[load.number]

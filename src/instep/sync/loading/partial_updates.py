@@ -101,7 +101,7 @@ class _Meeting:
         return pa.array(texts, pa.string())
 
     def _extra(self, old: pa.Array | None, numbers: Numbers) -> pa.Array:
-        """Members that were given take the place of those that were there."""
+        """Return the objects with the given members in the place of the old ones."""
         before = old.to_pylist() if old is not None else [None] * len(numbers)
         now = self.batch.column(self.spec.system.extra).take(pa.array(numbers)).to_pylist()
         texts = []

@@ -71,7 +71,7 @@ class LoadPass:
         refused = request_reload(self.context, self.detection, requested) | faulty
         owing = owes_versions(self.context, sound)
         if self.follow is not None:
-            self.follow.look(self.snapshot, found, stopped)
+            self.follow.prepare_pass(self.snapshot, found, stopped)
         waiting = whole_tables(self.context)
         dead, actions = dead_runs(self.context, self.run), on_invalid_value_of(self.detection)
         holds, extras = holds_of(self.context, self.detection), overflow_columns(self.context, self.detection)
@@ -135,7 +135,8 @@ class LoadPass:
         return loads
 
     def _is_unchanged(self, read: TableRead, rules: LoadRules, unchanged: UnchangedTables) -> bool:
-        """Leave a table as it is if nothing is asked of it and its rows are proven to be at the destination."""
+        """Return whether a table can be skipped: nothing is requested of it and its rows are proven to be at the
+        destination."""
         ref = read.table.ref
         if ref not in self.recorded or any(b.table == ref for b in self.backfills):
             return False
@@ -150,7 +151,8 @@ class LoadPass:
         return self.only is None and self.scope in (RunScope(), RunScope(tables=self.scope.tables))
 
     def _in_scope(self, path: str, ref: Ref) -> bool:
-        """A later pass reads what the first one chose, whatever it is called by now."""
+        """Return whether the table is in scope. A later pass reads what the first one chose, whatever its name is by
+        then."""
         if self.only is not None:
             return ref in self.only
         return not self.scope.tables or path in self.scope.tables
@@ -207,7 +209,7 @@ class LoadPass:
 
     @cached_property
     def start(self) -> Callable[[Table], str]:
-        """Return what tells where the first read by a chosen cursor begins."""
+        """Return a function of where the first read by a chosen cursor begins."""
         return starts(self.context)
 
     @cached_property
@@ -226,7 +228,7 @@ class LoadPass:
 
 
 def on_invalid_value_of(detection: DetectionResult) -> Mapping[Ref, InvalidValue]:
-    """Return what is done with values that do not fit a column whose new type was not accepted."""
+    """Return the handling of values that do not fit a column whose new type was not accepted."""
     places = TableRenames.of(detection.decisions)
     return {places.after(d.change): d.modifiers.on_invalid_value for d in _pending_types(detection)}
 
@@ -237,7 +239,7 @@ def _pending_types(detection: DetectionResult) -> list[Decision]:
 
 
 def holds_of(context: SyncContext, detection: DetectionResult) -> Mapping[Ref, Mapping[str, tuple[str, str]]]:
-    """(change id, rule) of the decisions that do not let a new type in, by accepted column, by table."""
+    """Return (change id, rule) of the decisions that block a new type, by accepted column, by table."""
     decisions = _pending_types(detection)
     if not decisions:
         return {}
@@ -253,6 +255,6 @@ def holds_of(context: SyncContext, detection: DetectionResult) -> Mapping[Ref, M
 
 
 def rows_of(detection: DetectionResult, loads: Sequence[Load]) -> dict[str, int]:
-    """Estimated rows by path, for progress."""
+    """Return estimated rows by path, for progress."""
     stats = detection.discovery.stats
     return {load.table.path: s.rows if (s := stats.get(load.read.source.ref)) else 0 for load in loads}

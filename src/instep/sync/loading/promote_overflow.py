@@ -51,7 +51,7 @@ def promote_rest(context: SyncContext, run: Run, outcome: RunOutcome) -> None:
 
 
 def _promote(context: SyncContext, run: Run, pending: Iterable[Backfill], outcome: RunOutcome) -> None:
-    """One table after the other; the failure of one leaves the others alone, and its backfill waiting."""
+    """Promote table after table; the failure of one leaves the others alone, and its backfill pending."""
     tables: dict[Ref, list[Backfill]] = {}
     for backfill in pending:
         tables.setdefault(backfill.table, []).append(backfill)

@@ -27,8 +27,8 @@ MOMENT = pa.timestamp("us", "UTC")
 
 @contextmanager
 def database() -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection with temporary tables of its own. All share one engine and its memory, so that tables need not wait
-    for one another."""
+    """Open a connection with temporary tables of its own. All share one engine and its memory, so that tables need
+    not wait for one another."""
     with in_duckdb(wrong=_incomparable) as db:
         yield db
 
@@ -101,5 +101,5 @@ def as_stored(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def moments(values: pa.Array) -> pa.Array:
-    """Microseconds since 1970 UTC."""
+    """Return microseconds since 1970 UTC."""
     return values.cast(MOMENT).cast(pa.int64())

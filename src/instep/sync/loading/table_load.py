@@ -14,7 +14,7 @@ from instep.errors import Blocked
 from instep.project.sections.tables import TableSettings
 from instep.schema.catalog.catalog import Table
 from instep.schema.catalog.promotion import same_order
-from instep.schema.planning.overflow import gone
+from instep.schema.planning.overflow import dropped_extras
 from instep.schema.planning.projection import ColumnRead, TableRead
 from instep.sources.base import CursorRange, Snapshot
 from instep.sources.log import ChangedKeys, ChangeLog
@@ -166,7 +166,7 @@ def plan_load(
 
 
 def _reread(load: Load) -> list[str]:
-    """Rows without a key cannot be told apart: those that are read again are new ones."""
+    """Return why rows are read again as new ones: without a key they cannot be told apart."""
     retained = [c.name for c in load.table.columns if c.retained and load.since is not None]
     return (
         [f"rows from {load.choice.cursor} {load.since} on are read again without {', '.join(retained)}"]
@@ -253,13 +253,13 @@ def _is_gone(load: Load, one: ColumnRead) -> bool:
 
 
 def keep_rows(load: Load, state: LoadState | None, *, drop_retained: bool) -> Load:
-    """An overwrite that would lose values of columns or rows that the source has dropped becomes a merge by key, or
-    is refused. A table that was never loaded has nothing to lose."""
+    """Turn an overwrite that would lose values of columns or rows that the source has dropped into a merge by key,
+    or refuse it. A table that was never loaded has nothing to lose."""
     if load.action != "overwrite" or state is None:
         return load
     lost = [c.name for c in load.table.columns if c.retained]
     undecided = [one.column.name for one in load.read.columns if _is_gone(load, one)]
-    only_here = gone(load.table, load.read.source)
+    only_here = dropped_extras(load.table, load.read.source)
     left = load.choice.deletes == "ignore" or (load.choice.deletes == "soft" and state.deleted)
     if load.table.key and (lost or undecided or only_here or (load.choice.mode == "upsert" and left)):
         # A mode that lays the table down anew deletes nothing itself: the merge in its place has to.

@@ -89,8 +89,8 @@ class UnchangedTables:
         return blake2b(repr(parts).encode() + salt, digest_size=16).hexdigest()
 
     def proof(self, load: Load) -> str:
-        """Return what proves later that a table whose load is planned has not changed since, but for the state of the
-        destination; "" if nothing can, or a log or a stream tells it."""
+        """Return a later proof that a table whose load is planned has not changed since, but for the state of the
+        destination; "" if nothing can prove it, or a log or a stream does."""
         version = self.versions.get(load.read.source.ref)
         if load.notes or load.choice.mode in ("cdc", "stream") or not version:
             return ""

@@ -57,37 +57,41 @@ class ReadAgain:
 
 @dataclass(frozen=True)
 class Consequence:
-    """One change that the migration leads to. `at`: the statements behind it; `id` is made up. `waits`: a person has
-    to decide, whether or not something pauses."""
+    """One change that the migration leads to."""
 
     id: str
+    """Made up."""
     at: tuple[At, ...]
+    """The statements behind it."""
     statement: str
     summary: str
     decision: Decision
     level: HazardClass
     hazards: tuple[Hazard, ...]
     waits: bool
+    """A person has to decide, whether or not something pauses."""
     backfill: ReadAgain | None = None
 
 
 @dataclass(frozen=True)
 class MigrationCheck:
-    """Consequences of a migration for one connection. `elsewhere` are statements about tables that it does not have;
-    `settled` are recorded
-    changes that the migration takes back; `steps` what is done at the destination, `refused` what it cannot take.
-    `concerned`: tables that it has are among those that are altered."""
+    """Consequences of a migration for one connection."""
 
     connection: str
     consequences: tuple[Consequence, ...]
     unread: tuple[Unread, ...]
     notes: tuple[Unread, ...]
     elsewhere: tuple[Unread, ...]
+    """Statements about tables that it does not have."""
     settled: tuple[str, ...]
+    """Recorded changes that the migration takes back."""
     steps: tuple[str, ...]
+    """What is done at the destination."""
     refused: Mapping[str, str]
+    """What it cannot take."""
     preview: PlanPreview
     concerned: bool = True
+    """Tables that it has are among those that are altered."""
 
 
 def dialect_of(context: SyncContext) -> str:
@@ -144,7 +148,7 @@ def _rehearse(context: SyncContext, catalog: Catalog, migration: Migration) -> t
     types = {c.native.lower(): (c.type, c.native, c.note) for t in catalog.tables for c in t.columns if c.note}
 
     def declared(text: str) -> tuple[object, str, str]:
-        """Types of the database's own are as in other columns of them."""
+        """Return the type of a declaration; types of the database's own are as in other columns of them."""
         return types.get(text.lower()) or declared_type(dialect, text)
 
     rules = Rules.of(dialect, context.source.default_schema, declared)  # type: ignore[arg-type]
@@ -262,7 +266,7 @@ def _with_doubts(
 
 
 def _renames(context: SyncContext, catalog: Catalog, migration: Migration) -> Iterator[Unread]:
-    """Renames that the source gives no ids for: they are found as a removal and an addition."""
+    """Yield renames for which the source gives no ids: they are detected as a removal and an addition."""
     ids = {t.ref: (bool(t.id), any(c.id for c in t.columns)) for t in catalog.tables}
     known = {name.casefold(): found for (_, name), found in ids.items()}
     for step, edit in ((s, e) for s in migration.steps for e in s.edits):

@@ -45,15 +45,16 @@ class Belongings:
 
 @dataclass
 class DeletedConnection:
-    """Result of deleting a connection. `dropped` tables can be restored only by the destination's own means. `behind`:
-    what could not be deleted, and why."""
+    """Result of deleting a connection."""
 
     connection: str
     log: str = ""
     dropped: list[Ref] = field(default_factory=list)
+    """Tables can be restored only by the destination's own means."""
     kept: list[Ref] = field(default_factory=list)
     records: Mapping[str, int] = field(default_factory=dict)
     behind: list[str] = field(default_factory=list)
+    """What could not be deleted, and why."""
 
 
 def belongings(context: SyncContext) -> Belongings:
@@ -114,7 +115,7 @@ def _leave(context: SyncContext, table_action: TableAction, *, abandon: bool) ->
 
 @contextmanager
 def _or_left(left: DeletedConnection, abandon: bool, what: str) -> Iterator[None]:
-    """Errors of ours end the deletion, or under `abandon` are noted as what is left behind."""
+    """Let errors of ours end the deletion, or under `abandon` record what is left behind."""
     try:
         yield
     except InstepError as error:

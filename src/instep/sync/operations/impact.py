@@ -50,10 +50,12 @@ class ChangeImpact:
 
 @dataclass(frozen=True)
 class ImpactReport:
-    """`outcomes`: one a change, `verdicts`: one a model, the worst first."""
+    """Downstream impact of changes."""
 
     outcomes: tuple[ChangeImpact, ...]
+    """One a change."""
     verdicts: tuple[ModelVerdict, ...]
+    """One a model, the worst first."""
 
     @property
     def breaks(self) -> bool:
@@ -62,9 +64,10 @@ class ImpactReport:
 
 @dataclass(frozen=True)
 class Looked:
-    """`changes` before any model was looked at, and what they do to the tables."""
+    """Changes and the tables that they touch, before any model is assessed."""
 
     changes: tuple[ChangeImpact, ...]
+    """Before any model was looked at, and what they do to the tables."""
     relations: tuple[ModelRelation, ...]
 
 
@@ -164,7 +167,7 @@ class _Edits:
         self._whole[ref].append(ModelEdit(self._id(decision), effect[0], f"{path} {effect[1]}"))
 
     def _column(self, decision: Decision, ref: Ref, name: str, kind: Kind, what: str) -> None:
-        """`name`: as accepted."""
+        """Report a column's change under its accepted name, `name`."""
         column = self._at(ref, name)
         if column is not None:
             text = f"{'.'.join(self._tables[ref].ref)}.{column.name} {what}"
@@ -193,7 +196,7 @@ class _Edits:
         return (column and column.alias) or change.after.name
 
     def _added(self, decision: Decision, ref: Ref, column: Column) -> None:
-        """A name that returns has been there all the time, perhaps with another type."""
+        """Report an added column; a name that returns has existed all the time, perhaps with another type."""
         old = self._at(ref, column.name)
         if old is not None:
             self._retyped(decision, ref, old, column, name=column.name)

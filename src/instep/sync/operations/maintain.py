@@ -53,14 +53,16 @@ class MaintainedTable:
 
 @dataclass(frozen=True)
 class MaintenanceReport:
-    """Report of `instep maintain`. `forgotten`: what was kept for undoing and whose time was over. `vacuumed`: bytes of
-    the destination's file before and after; None where it is no single file. `note`: why nothing applies."""
+    """Report of `instep maintain`."""
 
     run: str
     tables: tuple[MaintainedTable, ...] = ()
     forgotten: tuple[str, ...] = ()
+    """What was kept for undoing and whose time was over."""
     vacuumed: tuple[int, int] | None = None
+    """Bytes of the destination's file before and after; None where it is no single file."""
     note: str = ""
+    """Why nothing applies."""
 
 
 def maintain(
@@ -71,10 +73,8 @@ def maintain(
     *,
     dry_run: bool = False,
 ) -> MaintenanceReport:
-    """Maintains the loaded tables that `pattern` names ("": all); paused ones are left alone.
-
-    Raises RunInProgress while a run of the connection is alive, InstepError for a pattern that names no table.
-    """
+    """Maintain the loaded tables that `pattern` names ("": all); paused ones are left alone. Raises RunInProgress
+    while a run of the connection is alive, InstepError for a pattern that names no table."""
     check_unmoved(context)
     found = _named(context, pattern)
     with context.store.transaction():
@@ -139,7 +139,7 @@ def _done(
 
 
 def layout_of(context: SyncContext, ref: Ref) -> Layout | None:
-    """A table's files as they are now; None where the destination does not tell."""
+    """Return a table's files as they are now; None where the destination does not report them."""
     if (keeper := context.destination.maintenance) is not None:
         with suppress(InstepError):
             return keeper.layout(ref)
@@ -196,7 +196,7 @@ def _by_command(
 
 
 def _one(context: SyncContext, keeper: MaintenanceFacet, ref: Ref, path: str, work: Upkeep) -> MaintainedTable:
-    """One table, and the event of what was done."""
+    """Maintain one table, and record the event."""
     begun = time.monotonic()
     try:
         done = keeper.maintain(ref, work)
@@ -228,8 +228,8 @@ def _one(context: SyncContext, keeper: MaintenanceFacet, ref: Ref, path: str, wo
 
 
 def maintain_loaded(context: SyncContext, run: Run, outcome: RunOutcome, engine: Engine, on_progress: Progress) -> None:
-    """The tables that this run has loaded and that are due, until the time is over; never fails the run. Once a day
-    those with a longer history are looked through for orphans, too."""
+    """Maintain due tables that this run has loaded, until the time is over; never fails the run. Once a day those
+    with a longer history are searched for orphans, too."""
     how = context.maintenance
     if not how.after_sync or (keeper := context.destination.maintenance) is None:
         return

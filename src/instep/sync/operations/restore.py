@@ -74,7 +74,8 @@ class RestorePreview:
         return tuple(found)
 
     def document(self) -> dict[str, Any]:
-        """`snapshot` is a text: its number is larger than some readers of JSON can hold."""
+        """Return the record as JSON has it; `snapshot` is a text, as its number is larger than some readers of JSON
+        can hold."""
         return {
             "table": self.table.path,
             "snapshot": str(self.point.id),

@@ -31,13 +31,14 @@ from instep.sync.two_people import two_people
 
 @dataclass(frozen=True)
 class NewCursor:
-    """Effect of giving `table` (as accepted) the cursor; "" for none. `upper` is the newest value at the source."""
+    """Effect of giving `table` (as accepted) the cursor; "" for none."""
 
     table: Table
     cursor: str
     start: str
     base: str
     upper: str = ""
+    """The newest value at the source."""
     indexed: bool = False
     settles: tuple[Review, ...] = ()
 

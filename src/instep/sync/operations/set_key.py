@@ -49,19 +49,20 @@ BYTES = 230
 
 @dataclass(frozen=True)
 class Rekeying:
-    """Effect of giving `table` (as accepted) the key. `own`: it is the source's own key, so that nothing has to be
-    chosen. `settles` are the changes that are answered by it; `retyped` the columns of the key that have another type
-    at the source."""
+    """Effect of giving `table` (as accepted) the key."""
 
     table: Table
     key: tuple[str, ...]
     own: bool
+    """It is the source's own key, so that nothing has to be chosen."""
     way: Way
     counts: KeyCount
     plan: Plan
     settles: tuple[Review, ...] = ()
+    """The changes that are answered by it."""
     rows: int = 0
     retyped: tuple[str, ...] = ()
+    """The columns of the key that have another type at the source."""
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -229,8 +230,8 @@ def _keep(context: SyncContext, run: Run, made: Rekeying, ref: Ref) -> tuple[Ref
 
 
 def _want_rows(context: SyncContext, made: Rekeying) -> None:
-    """A stream is asked for the rows of a table that is to have none of its own any more, before they go: a crash in
-    between must not take its next rows for all of them. A database is read."""
+    """Request the rows of a stream's table before its own are deleted: a crash in between must not take its next
+    rows for all of them. A database is read."""
     if made.way == "rekey" or not isinstance(context.source, Streams):
         return
     change = made.settles[0].id if made.settles else ""
@@ -240,7 +241,7 @@ def _want_rows(context: SyncContext, made: Rekeying) -> None:
 
 
 def _accept(context: SyncContext, made: Rekeying, version: int, place: Ref | None, rows: int) -> None:
-    """The choice, the copy and the changes that it answers, in one transaction."""
+    """Record the choice, the copy and the changes that it answers, in one transaction."""
     store, ref = context.store, made.table.ref
     with context.transaction():
         if made.own:
@@ -286,11 +287,12 @@ class SetKey(Work):
 
 @dataclass(frozen=True)
 class KeyReport:
-    """`counts` are those of the new key, or of the old one where the source has none any more; None with `why_not`."""
+    """What a new key of a table leads to."""
 
     review: str
     table: str
     counts: KeyCount | None
+    """Those of the new key, or of the old one where the source has none any more; None with `why_not`."""
     offers: tuple[str, ...] = ()
     why_not: str = ""
 

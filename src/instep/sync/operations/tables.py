@@ -134,7 +134,7 @@ def _quarantined(context: SyncContext, path: str, notes: list[str]) -> Mapping[s
 
 def _records(context: SyncContext, quarantined: Mapping[str, int] | None) -> TableRecords:
     store, last = context.store, context.store.runs.latest_tables(context.name)
-    runs = store.runs.several({one.run for one in last.values()})
+    runs = store.runs.get_many({one.run for one in last.values()})
     backfills: dict[Ref, tuple[str, ...]] = {}
     for one in store.backfills.waiting(context.name):
         backfills[one.table] = (*backfills.get(one.table, ()), one.column or "*")

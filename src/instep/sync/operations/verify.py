@@ -136,7 +136,7 @@ def verify(
 
 
 def waiting_tables(context: SyncContext, detection: DetectionResult) -> dict[Ref, str]:
-    """Accepted tables that are not loaded because a change of theirs is held, and which."""
+    """Return accepted tables that are not loaded because a change of theirs is blocked, and which."""
     places = TableRenames.of(detection.decisions)
     paused = {p.table: p for p in context.store.pauses.active(context.name) if p.table and p.change}
     found = {ref: f"pending change {p.change}: {p.reason}" for ref, p in paused.items() if ref is not None}

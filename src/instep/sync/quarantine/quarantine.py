@@ -217,7 +217,8 @@ def of_row(context: SyncContext, table: str, key: Mapping[str, str | None]) -> l
 
 
 def _may_be_of(context: SyncContext, key: Mapping[str, str | None]) -> pc.Expression | None:
-    """Return what all entries of these keys meet, and few others: the longest of the key's texts is in theirs."""
+    """Return an expression that all entries of these keys match, and few others: the longest of the key's texts is
+    in theirs."""
     text = max((text for text in key.values() if text), key=len, default="")
     if not text:
         return None
@@ -276,7 +277,7 @@ class DiscardQuarantine(DirectWork):
     makes_run = True
 
     def run(self, context: SyncContext, request: DiscardQuarantineRequest) -> DiscardReport:
-        """Let go of all that the tables hold, or of the entries."""
+        """Discard all entries of the tables, or these entries."""
         return discard(context, request.tables, request.ids, request.until)
 
 
@@ -298,7 +299,7 @@ class Erase(DirectWork):
 
 
 def _is_of(context: SyncContext, entry: QuarantineEntry, key: Mapping[str, str | None]) -> bool:
-    """Hashed key columns hold the hash of what a person knows."""
+    """Return whether the entry has this key; hashed key columns hold the hash of what a person knows."""
     entry_key = json.loads(entry.key)
     return bool(key) and all(
         name in entry_key and entry_key[name] in (text, None if text is None else digest(text, context.salt))

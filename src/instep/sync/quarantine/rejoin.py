@@ -32,13 +32,13 @@ Texts = Mapping[str, str | None]
 
 @dataclass(frozen=True)
 class Cell:
-    """A value that belongs into `column` (the destination's name) of the row with the key number `number`. `value` is
-    None if it does not fit, for `reason`."""
+    """A value that belongs into `column` (the destination's name) of the row with the key number `number`."""
 
     entry: QuarantineEntry
     number: int
     column: str
     value: pa.Array | None
+    """None if it does not fit, for `reason`."""
     reason: str = ""
 
 
@@ -53,12 +53,14 @@ class RefusedRow:
 
 @dataclass(frozen=True)
 class Recast:
-    """`keys`: the distinct keys, which cells and rows name by number. `stays`: what has no place, with the reason."""
+    """Quarantined values, cast again."""
 
     keys: pa.Table
+    """The distinct keys, which cells and rows name by number."""
     cells: tuple[Cell, ...]
     rows: tuple[RefusedRow, ...]
     stays: tuple[QuarantineEntry, ...]
+    """What has no place, with the reason."""
 
 
 class StillInvalid(Exception):
@@ -66,8 +68,8 @@ class StillInvalid(Exception):
 
 
 def recast(context: SyncContext, table: Table, schema: pa.Schema, entries: Sequence[QuarantineEntry]) -> Recast:
-    """`schema` is the destination table's, with field ids. Entries of any status take part, but rows that are not held
-    any more are left out."""
+    """Cast quarantined values again; `schema` is the destination table's, with field ids. Entries of any status take
+    part, but rows that are no longer quarantined are left out."""
     work = _Columns(context, table, schema)
     cells: list[Cell] = []
     rows: list[RefusedRow] = []
@@ -85,7 +87,7 @@ def recast(context: SyncContext, table: Table, schema: pa.Schema, entries: Seque
 
 
 def numbers_of_rows(context: SyncContext, table: Table, schema: pa.Schema) -> Callable[[QuarantineEntry], int]:
-    """Return what gives a number to an entry: the same to all of one row. Rows may share one."""
+    """Return a function that numbers entries: all of one row get the same. Rows may share one."""
     work = _Columns(context, table, schema)
 
     def number(entry: QuarantineEntry) -> int:
@@ -184,7 +186,8 @@ class _Columns:
         return done.values
 
     def check_open(self, column: Column) -> None:
-        """Key columns are told by their hash; other values come from before the column was hashed or switched off."""
+        """Refuse hashed and deselected columns, except in the key, where the hash identifies rows: quarantined
+        values are from before."""
         if column.key:
             return
         if (
@@ -201,9 +204,10 @@ class _Columns:
 
 @dataclass(frozen=True)
 class Rejoined:
-    """`rows` are places in the rows that were met, and `updated` what stands there from now on."""
+    """The effect of quarantined values on rows that were found."""
 
     rows: Sequence[int]
+    """Places in the rows that were met, and `updated` what stands there from now on."""
     updated: pa.Table
     inserted: pa.Table
     replayed: tuple[QuarantineEntry, ...] = ()
@@ -287,7 +291,7 @@ class _RejoinBatches:
         return any(_is_hold(c, name) for c in _changes(self.notes[at] if self.notes else None))
 
     def whole(self, number: int, rows: Sequence[RefusedRow]) -> None:
-        """A row that has come meanwhile is newer than what was refused."""
+        """Settle refused rows; one that has come meanwhile is newer than what was refused."""
         *older, last = rows
         self.settle("superseded", older)
         if number in self.found or number in self.ended:

@@ -35,8 +35,8 @@ BATCH = 50_000
 
 @dataclass(frozen=True)
 class Replayed:
-    """Result of one replay for one table: how many entries by what becomes of them, those that are left by column and
-    reason, too. `error` says why no more was done."""
+    """Result of one replay for one table: how many entries by what becomes of them, those that are left by column
+    and reason, too."""
 
     table: str
     replayed: int = 0
@@ -46,9 +46,10 @@ class Replayed:
     updated: int = 0
     inserted: int = 0
     error: str = ""
+    """Says why no more was done."""
 
     def document(self) -> dict[str, Any]:
-        """JSON-ready: how many, and what is left by column and reason; no value and no key."""
+        """Return counts, and what is left by column and reason, as JSON has it; no value and no key."""
         counts = {word: getattr(self, word) for word in _WORDS}
         reasons = [{"column": c, "reason": r, "count": n} for (c, r), n in sorted(self.reasons.items())]
         written = {"updated": self.updated, "inserted": self.inserted}
@@ -71,11 +72,9 @@ class Replayed:
 def replay(
     context: SyncContext, tables: Collection[str] = (), column: str = "", *, dry_run: bool = False
 ) -> list[Replayed]:
-    """Replays what is held of these tables (paths; none: all), of one column if it is named. One run of the
-    connection, a commit for each batch; one table's failure leaves the others alone. `dry_run` only looks.
-
-    Raises Blocked while the connection is paused, RunInProgress while another run of it is alive.
-    """
+    """Replay quarantined values of these tables (paths; none: all), of one column if it is named. One run of the
+    connection, a commit for each batch; one table's failure leaves the others alone. `dry_run` only looks. Raises
+    Blocked while the connection is paused, RunInProgress while another run of it is alive."""
     if dry_run:
         return list(_all(context, tables, column, None))
     with claimed(context, "replay") as run:
@@ -109,7 +108,7 @@ class ReplayQuarantine(DirectWork):
     makes_run = True
 
     def run(self, context: SyncContext, request: ReplayQuarantineRequest) -> ReplayReport:
-        """Replay what is held, or say what would be done."""
+        """Replay quarantined values, or report what would be done."""
         done = replay(context, request.tables, request.column, dry_run=request.preview)
         return ReplayReport(tuple(one.document() for one in done))
 
@@ -133,7 +132,7 @@ class _TableReplay:
         return done
 
     def carry_out(self, run: Run) -> Replayed:
-        """Put the values where they belong."""
+        """Write the values into their rows."""
         done, number, table = Replayed(self.place.table.path), 0, self.place.table
         try:
             if paused := self.context.store.pauses.tables(self.context.name).get(table.ref):

@@ -57,7 +57,7 @@ class QuarantinedColumns:
         self._writing().write_batch(found)
 
     def batches(self) -> pa.RecordBatchReader:
-        """Return what was added, once."""
+        """Return the added batches, once."""
         self._writing().close()
         return pa.ipc.open_stream(pa.memory_map(str(self.folder / "found")))
 

@@ -15,18 +15,16 @@ from instep.schema.planning.explain import explain
 from instep.schema.planning.plan import Plan
 from instep.schema.policy.policy import Decision
 from instep.sync.context import SyncContext
-from instep.sync.detection.approval_fingerprint import moved
-from instep.sync.detection.detect import DetectionResult, detect, look, record, redetect_from_store
+from instep.sync.detection.approval_fingerprint import moved_side
+from instep.sync.detection.detect import DetectionResult, detect, detect_if_changed, record, redetect_from_store
 from instep.sync.schema_changes.apply import make_plan
 
 
 def approving(context: SyncContext, reviews: Sequence[Review]) -> AnswerPreview:
-    """Look at source and destination and answer what approving these changes of one connection adds to the plan.
-
-    Raises Conflict if one of them does not stand any more, and StalePlan if its table has moved at the source or in the
-    accepted schema since the change was shown. What is there now is recorded, so that it can be looked at.
-    """
-    detection = look(context, count=False)
+    """Detect, and return what approving these changes of one connection adds to the plan. Raises Conflict if one of
+    them is not open any more, and StalePlan if its table has moved at the source or in the accepted schema since the
+    change was shown. The current state is recorded, so that it can be reviewed."""
+    detection = detect_if_changed(context, count=False)
     now = record(context, detection, count=False)
     for review in reviews:
         _check(review, now.get(review.key))
@@ -51,7 +49,7 @@ def plan_alone(context: SyncContext, change: Review) -> Plan:
 
 
 def keeping(context: SyncContext, reviews: Sequence[Review], status: ReviewStatus) -> AnswerPreview:
-    """Return what happens while these changes stay out (rejected) or stay open: from the store alone."""
+    """Return the effects while these changes stay out (rejected) or stay open: from the store alone."""
     assumed = {r.key: replace(r, status=status) for r in reviews if r.status in EXISTING}
     found = redetect_from_store(context, assumed)
     chosen = _about(found.decisions, assumed.keys()) if found else ()
@@ -66,7 +64,7 @@ def check_approvals(context: SyncContext, made: Plan) -> None:
     approved = [d for d in made.decisions if d.applied and d.rule == "review"]
     if not approved:
         return
-    now = look(context, count=False)
+    now = detect_if_changed(context, count=False)
     for decision in approved:
         review = now.reviews.get(key(decision.change))
         if review is None or review.status != "approved":
@@ -91,7 +89,7 @@ def _check(review: Review, now: Review | None) -> None:
         raise Conflict(
             f"change {review.id} is not at the source any more: {review.summary}", hint="see `instep changes list`"
         )
-    side = moved(review, now.tables_fingerprint) if now else ""
+    side = moved_side(review, now.tables_fingerprint) if now else ""
     if side:
         table = ".".join(filter(None, review.table))
         raise StalePlan(
@@ -101,7 +99,7 @@ def _check(review: Review, now: Review | None) -> None:
 
 
 def _assumed(context: SyncContext, seen: DetectionResult, answers: Mapping[str, Review]) -> DetectionResult:
-    """The same detection under other answers. After a move to another server the stored discovery is not this one."""
+    """Repeat the detection under other answers. After a move to another server the stored discovery does not count."""
     return detect(context, seen.discovery, count=False, stored=not seen.rebound, assumed=answers)
 
 

@@ -49,9 +49,16 @@ from instep.sync.detection.table_renames import TableRenames
 from instep.sync.journal import Journal, confirm, journal
 from instep.sync.schema_changes.backfill_plan import follow_columns
 from instep.sync.schema_changes.overflow_columns import record_extra, want_values
-from instep.sync.schema_changes.owned_tables import check_unmoved, own, shared_offences, taken, unable, with_shards
+from instep.sync.schema_changes.owned_tables import (
+    check_unmoved,
+    own,
+    owned_by_others,
+    shared_offences,
+    unable,
+    with_shards,
+)
 from instep.sync.schema_changes.selected import chosen
-from instep.sync.schema_changes.table_layout import goes_on, unkept, with_history, with_layouts
+from instep.sync.schema_changes.table_layout import goes_on, lost_versions, with_history, with_layouts
 from instep.sync.schema_changes.uncastable_types import hold_columns, read_whole, unfit_columns
 from instep.sync.two_people import drop_retained_act, dropping, stale_tables, two_people
 
@@ -66,9 +73,9 @@ REBUILDS = ("table.replaced", "key.changed", "key.removed", "cursor.changed", "c
 def make_plan(
     context: SyncContext, detection: DetectionResult, stuck: Mapping[Ref, str] = NONE, failing: Mapping[Ref, str] = NONE
 ) -> Plan:
-    """Return what applying the decisions does; touches nothing. What the destination cannot take waits in it for a
-    review. `stuck`: destination tables that are left as they are, and why; of those that are `failing` the next sync
-    tries again."""
+    """Return the plan of the decisions; touches nothing. Changes that the destination cannot take wait in it for a
+    review. `stuck`: destination tables that are left as they are, and why; those that are `failing` are tried again
+    by the next sync."""
     stuck = {**stuck, **failing}
     check_unmoved(context)
     # what the destination's own layout of its tables stands on
@@ -116,12 +123,12 @@ def _drawn(
     prefix = context.naming.prefix
     foreign = {
         **foreign,
-        **taken(context, refs),
+        **owned_by_others(context, refs),
         **unable(context, refs),
         **_left_alone(context, detection, after),
         **others,
     }
-    foreign |= unkept(context, decisions, before, after)
+    foreign |= lost_versions(context, decisions, before, after)
     made = plan(decisions, before, after, known, target, able, prefix=prefix, foreign=foreign)
     if stuck := offences(made, guards) | shared_offences(context, made):
         made = plan(decisions, before, after, known, target, able, prefix=prefix, foreign=foreign | stuck)
@@ -134,7 +141,7 @@ def _drawn(
 
 
 def _left_alone(context: SyncContext, detection: DetectionResult, after: Catalog) -> dict[Ref, str]:
-    """Destination tables, by their name before and after, that somebody has changed without anybody approving it."""
+    """Return destination tables, by their name before and after, that somebody has changed without an approval."""
     moves = TableRenames.of(detection.decisions).moves
     paused = detection.drift.stopped(detection.decisions)
     tables = [
@@ -156,7 +163,7 @@ def _refs(context: SyncContext, *catalogs: Catalog) -> set[Ref]:
 
 
 def _accepted(context: SyncContext, by_place: Mapping[Ref, str], *catalogs: Catalog) -> dict[Ref, str]:
-    """Return the same by the accepted names of the destination's tables."""
+    """Return the reasons by the accepted names of the destination's tables."""
     places = {t.ref: destination_ref(t, context.naming) for c in catalogs for t in c.tables}
     return {ref: by_place[place] for ref, place in places.items() if place in by_place}
 
@@ -187,7 +194,7 @@ def apply_plan(
 
 
 def execute_steps(context: SyncContext, group: StepGroup, commit: Commit) -> None:
-    """Carry out the steps of one table at the destination, and record which engine has rewritten a large one."""
+    """Execute the steps of one table at the destination, and record which engine has rewritten a large one."""
     workers, large = context.workers(".".join(group.ref), "rewrite"), list[bool]()
 
     def session() -> SparkSession | None:
@@ -349,11 +356,11 @@ def _request_backfill(
 def backfill_of(
     context: SyncContext, decision: Decision, was: Table | None, made: Plan, places: TableRenames
 ) -> tuple[Scope, str] | None:
-    """Scope and column of the backfill that a decision of a plan leads to; `was` is the accepted table before, `places`
-    are the renames of the plan. A rebuild where old rows would mix with new ones, a backfill where policy asks for it,
-    or where the column was kept as JSON so far (not of a stream, which has sent no more than what was kept). What comes
-    back has old values, which may be those of another table or column: the whole table is read, whatever policy says
-    (of a stream as it says)."""
+    """Return scope and column of the backfill that a plan's decision leads to; `was` is the accepted table before,
+    `places` are the renames of the plan. A rebuild where old rows would mix with new ones; a backfill where the
+    policy demands it, or where the column was stored as JSON so far (not of a stream, which has sent no more than
+    that). What returns has old values, which may be those of another table or column: the whole table is read,
+    whatever the policy says (of a stream as it says)."""
     change, again = decision.change, not isinstance(context.source, Streams)
     late, back = again and was_extra(was, change), comes_back(was, change, made.decisions)
     if (change.kind in REBUILDS and not is_reordered_key(change)) or (back and (again or change.kind == "table.added")):
@@ -367,7 +374,7 @@ def backfill_of(
 
 
 def follow(context: SyncContext, moves: Mapping[Ref, Ref]) -> None:
-    """Pauses and backfills of renamed tables go on under the new names; all at once, because names may be swapped."""
+    """Move pauses and backfills of renamed tables to the new names; all at once, because names may be swapped."""
     store, name = context.store, context.name
     store.choices.move(name, moves)
     store.copies.move(name, moves)
@@ -386,7 +393,7 @@ def follow(context: SyncContext, moves: Mapping[Ref, Ref]) -> None:
 
 
 def rebuilds(context: SyncContext) -> frozenset[Ref]:
-    """The tables whose old rows must go before new ones come."""
+    """Return the tables whose old rows must go before new ones come."""
     return frozenset(b.table for b in context.store.backfills.waiting(context.name) if _rebuilds(context, b))
 
 

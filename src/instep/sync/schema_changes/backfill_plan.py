@@ -91,16 +91,16 @@ def pending_backfills(context: SyncContext, accepted: Catalog) -> Iterator[Pendi
             yield PendingBackfill(table, tuple(live[b.column] for b in some), some)
 
 
-def gone(context: SyncContext, accepted: Catalog) -> list[Backfill]:
-    """Backfills of columns that are not accepted any more, or kept without being read."""
+def unneeded_backfills(context: SyncContext, accepted: Catalog) -> list[Backfill]:
+    """Return backfills of columns that are not accepted any more, or retained without being read."""
     waiting = [b for b in context.store.backfills.waiting(context.name) if b.scope in ("column", "since")]
     tables = ((b, accepted.get(b.table)) for b in waiting)
     return [b for b, table in tables if table is None or b.column not in {c.name for c in table.live}]
 
 
 def follow_columns(context: SyncContext, applied: Iterable[Decision], places: TableRenames) -> None:
-    """Backfills of renamed columns, and what was loaded of these, go on under the new names; all at once, because names
-    may be swapped."""
+    """Move backfills of renamed columns, and their load records, to the new names; all at once, because names may be
+    swapped."""
     moves = {
         (places.after(d.change), d.change.before.name): d.change.after.name
         for d in applied
@@ -117,8 +117,8 @@ def follow_columns(context: SyncContext, applied: Iterable[Decision], places: Ta
 
 
 def estimate(context: SyncContext, table: Table, columns: Mapping[str, int], rows: int, bytes: int) -> FillEstimate:
-    """`columns`: the number of their backfill by accepted name, 0 for one that is not recorded. `rows` and `bytes` of
-    the table are the source's."""
+    """Estimate a fill; `columns` has the number of their backfill by accepted name, 0 for an unrecorded one. `rows`
+    and `bytes` of the table are the source's."""
     size = fill_size(context, table, {table.by_name[name].alias or name: number for name, number in columns.items()})
     made = estimate_new(table, tuple(columns), rows, bytes)
     return replace(made, files=size.files, of=size.of, rewritten=size.bytes, why_not=size.why_not)
@@ -139,7 +139,8 @@ def estimate_whole(context: SyncContext, table: Table, rows: int, bytes: int) ->
 
 
 def fill_size(context: SyncContext, table: Table, named: Mapping[str, int]) -> FillSize:
-    """`named`: by destination column. A table that is not there yet has nothing to fill."""
+    """Return the size of a fill; `named` is by destination column. A table that does not exist yet has nothing to
+    fill."""
     try:
         return context.destination.write.fill_size(destination_ref(table, context.naming), named)
     except InstepError as error:
@@ -147,7 +148,7 @@ def fill_size(context: SyncContext, table: Table, named: Mapping[str, int]) -> F
 
 
 def weight(columns: Iterable[Column]) -> int:
-    """About how many bytes a row of these columns has."""
+    """Return about how many bytes a row of these columns has."""
     return sum(_bytes(c.type) for c in columns)
 
 
@@ -167,7 +168,7 @@ def _bytes(kind: DataType) -> int:
 
 
 def blocker_of(context: SyncContext, table: Table) -> str:
-    """Return what would hold up a fill of all of a table's files now: its window or its budget; "" if nothing does."""
+    """Return what blocks a fill of all of a table's files now: its window or its budget; "" if nothing does."""
     limits = context.backfill_limits
     if not limits.max_bytes:
         return waits(limits, datetime.now(UTC))
@@ -203,9 +204,9 @@ class BackfillEstimates(QueryWork):
 
 
 def estimated(context: SyncContext, path: str, columns: Collection[str]) -> tuple[FillEstimate, str]:
-    """(what filling columns of a table takes, or reading it again without columns; what holds that up). From the last
-    detection and the destination's metadata: neither the source nor a file is opened. InstepError as `check_columns`
-    raises it."""
+    """Return (the cost of filling columns of a table, or of reading it again without columns; what blocks it). From
+    the last detection and the destination's metadata: neither the source nor a file is opened. Raises InstepError as
+    `check_columns` does."""
     table, names = check_columns(context, path, columns)
     known = context.store.discoveries.get(context.name)
     rows, size = known.stats.get(table.ref, (0, 0)) if known else (0, 0)

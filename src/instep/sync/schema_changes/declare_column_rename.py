@@ -43,7 +43,7 @@ from instep.store.catalogs.renames import DeclaredRename
 from instep.suggest import did_you_mean
 from instep.sync.claim import claimed
 from instep.sync.context import Ref, SyncContext
-from instep.sync.detection.detect import look
+from instep.sync.detection.detect import detect_if_changed
 from instep.sync.schema_changes import declare_table_rename as of_tables
 from instep.sync.schema_changes.apply import apply_plan
 from instep.sync.schema_changes.declare_table_rename import (
@@ -58,15 +58,17 @@ from instep.sync.schema_changes.table_setting import recorded_tables
 
 @dataclass(frozen=True)
 class ColumnRenamePlan:
-    """Plan of a declared column rename. `column` is how the accepted one is from then on; `interim` the accepted column
-    that was loaded under the new name meanwhile, if any; `empty` how many rows have NULL in the old column."""
+    """Plan of a declared column rename."""
 
     table: Table
     old: Column
     column: Column
+    """How the accepted one is from then on."""
     interim: Column | None
+    """The accepted column that was loaded under the new name meanwhile, if any."""
     plan: Plan
     empty: int = 0
+    """How many rows have NULL in the old column."""
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -82,12 +84,10 @@ class ColumnRenamePlan:
 
 
 def prepare(context: SyncContext, old: str, new: str) -> ColumnRenamePlan:
-    """Return what mapping `old` to `new` (table.column both) does; writes nothing.
-
-    Raises InstepError if either is not there, Blocked if the old column is still at the source, the new one belongs to
-    another, or their values would not be kept as they are (types, keys, hashing), or while operations on it wait.
-    """
-    detection = look(context, count=False)
+    """Return the plan of declaring `old` renamed to `new` (table.column both); writes nothing. Raises InstepError if
+    either does not exist, Blocked if the old column is still at the source, the new one belongs to another, or their
+    values would not stay as they are (types, keys, hashing), or while operations on it wait."""
+    detection = detect_if_changed(context, count=False)
     table, column = _column(detection.accepted, old, "accepted")
     source = pair_tables(detection.accepted.tables, detection.source).get(table.ref)
     if source is None:
@@ -102,7 +102,7 @@ def prepare(context: SyncContext, old: str, new: str) -> ColumnRenamePlan:
 
 
 def carry_out(context: SyncContext, mapped: ColumnRenamePlan) -> int:
-    """Do it as one run and answers the accepted version."""
+    """Execute it as one run and return the accepted version."""
     with claimed(context, "apply") as run:
         _check_pending(context, mapped.table, mapped.old)
         locked = replace(context, run=run)
@@ -113,8 +113,8 @@ def carry_out(context: SyncContext, mapped: ColumnRenamePlan) -> int:
 
 
 def resume_mappings(context: SyncContext, run: Run) -> list[str]:
-    """Finishes what was interrupted. One that does not fit any more is given up: its changes wait as before, and the
-    answer says why."""
+    """Finish interrupted declarations of renames. One that does not fit any more is given up: its changes wait as
+    before, and the returned line says why."""
     left = []
     for declared in context.store.mappings.waiting(context.name):
         try:
@@ -151,7 +151,7 @@ def _finish(context: SyncContext, run: Run, declared: DeclaredRename, mapped: Co
 
 
 def _note(context: SyncContext, declared: DeclaredRename, version: int, empty: int = 1, change: str = "") -> None:
-    """Both changes are no changes any more. Where it is not known whether rows lack values, they are read again."""
+    """Settle both changes. Where it is not known whether rows lack values, they are read again."""
     path = ".".join(filter(None, declared.table))
     with context.transaction():
         existing = list(context.store.reviews.existing(context.name).values())
@@ -177,7 +177,8 @@ def _column(catalog: Catalog, path: str, where: str) -> tuple[Table, Column]:
 
 
 def _check_pending(context: SyncContext, table: Table, old: Column) -> None:
-    """Blocked while operations wait that were sent under the old name: nothing would read their values any more."""
+    """Raise Blocked while operations wait that were sent under the old name: nothing would read their values any
+    more."""
     if isinstance(context.source, Streams) and context.source.waits(table.ref):
         raise Blocked(
             f"operations on {table.path} wait that may have values of {old.name}",
@@ -238,8 +239,8 @@ def _plan(
 
 
 def _changes(table: Table, old: Column, new: Column, interim: Column | None) -> Sequence[Change]:
-    """Return what leads from the accepted table to the mapped one: the old column is back, the one that was loaded
-    meanwhile is kept, then the rename."""
+    """Return the changes from the accepted table to the renamed one: the old column is undropped, the one loaded
+    meanwhile is retained, then the rename."""
     ref, live = table.ref, replace(old, retained=False)
     changes: list[Change] = [ColumnAdded(ref, live, table.columns.index(old))] if old.retained else []
     if interim is not None:
@@ -259,7 +260,8 @@ def _without_twins(table: Table, new: Column) -> Table:
 
 
 def _done(there: Catalog, ref: Ref, old: Column) -> bool:
-    """An interrupted mapping has reached the destination: nothing there comes from the old name any more."""
+    """Return whether an interrupted declaration has reached the destination: nothing there comes from the old name
+    any more."""
     table = there.get(ref)
     return table is not None and all(c.alias != old.name for c in table.columns)
 
@@ -293,11 +295,12 @@ def pair_of(review: Review) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A mapping that nobody has carried out yet; `lines` say what it does. `whole`: of tables."""
+    """A mapping that nobody has carried out yet; `lines` say what it does."""
 
     old: str
     new: str
     whole: bool
+    """Of tables."""
     mapped: Any = field(repr=False)
 
     @property
@@ -305,7 +308,7 @@ class Prepared:
         return tuple(self.mapped.lines)
 
     def document(self, connection: str) -> dict[str, Any]:
-        """`backfill`: rows are read again."""
+        """Return the record as JSON has it; `backfill`: rows are read again."""
         empty, steps = self.mapped.empty, [s.text for s in self.mapped.plan.steps]
         document = {"connection": connection, "old": self.old, "new": self.new, "steps": steps, "empty": empty}
         return {**document, "backfill": self.whole or bool(empty)}

@@ -43,7 +43,7 @@ from instep.store.catalogs.reviews import DetectedChange
 from instep.suggest import did_you_mean
 from instep.sync.claim import claimed
 from instep.sync.context import Ref, SyncContext
-from instep.sync.detection.detect import look
+from instep.sync.detection.detect import detect_if_changed
 from instep.sync.schema_changes.apply import apply_plan, follow
 from instep.sync.schema_changes.table_setting import recorded_tables
 
@@ -77,13 +77,10 @@ class MappedTable:
 
 
 def prepare(context: SyncContext, old: str, new: str) -> MappedTable:
-    """Return what mapping `old` to `new` (schema.table both) does; writes nothing.
-
-    Raises InstepError if either is not there, Blocked if the old table is still at the source, or the two cannot be
-    one: another key, columns of one name whose types do not fit or that only one side hashes, a table that is
-    switched off.
-    """
-    detection = look(context, count=False)
+    """Return the plan of declaring `old` renamed to `new` (schema.table both); writes nothing. Raises InstepError if
+    either does not exist, Blocked if the old table is still at the source, or the two cannot be one: another key,
+    columns of one name whose types do not fit or that only one side hashes, a table that is switched off."""
+    detection = detect_if_changed(context, count=False)
     accepted = detection.accepted
     table = _named(accepted, old, "accepted")
     source = _named(detection.source, new, "at the source")
@@ -95,7 +92,7 @@ def prepare(context: SyncContext, old: str, new: str) -> MappedTable:
 
 
 def carry_out(context: SyncContext, mapped: MappedTable) -> int:
-    """Do it as one run and answers the accepted version."""
+    """Execute it as one run and return the accepted version."""
     with claimed(context, "apply") as run:
         locked = replace(context, run=run)
         declared = locked.store.mappings.request(
@@ -105,7 +102,7 @@ def carry_out(context: SyncContext, mapped: MappedTable) -> int:
 
 
 def resume_mapping(context: SyncContext, run: Run, declared: DeclaredRename) -> None:
-    """Finishes one that was interrupted; one that does not fit any more is given up: its changes wait as before."""
+    """Finish an interrupted declaration; one that does not fit any more is given up: its changes wait as before."""
     new: Ref = tuple(json.loads(declared.new))
     accepted = context.store.accepted.catalog(context.name)
     latest = context.store.accepted.latest(context.name)
@@ -128,7 +125,7 @@ def _finish(context: SyncContext, run: Run, declared: DeclaredRename, mapped: Ma
 
 
 def _note(context: SyncContext, declared: DeclaredRename, new: Ref, version: int, change: str = "") -> None:
-    """Both changes are no changes any more, and every row is looked at once: the new table may have moved on."""
+    """Settle both changes, and request that every row is read once: the new table may have moved on."""
     with context.transaction():
         existing = context.store.reviews.existing(context.name).values()
         sides = (("table.removed", declared.table), ("table.added", new), ("table.renamed", new))
@@ -207,7 +204,7 @@ def _plan(context: SyncContext, accepted: Catalog, old: Table, new: Table, inter
 
 
 def _changes(old: Table, new: Table, interim: Table | None) -> Sequence[Change]:
-    """The old table is back, the one that was loaded meanwhile is kept, then the rename."""
+    """Return the changes: the old table is undropped, the one loaded meanwhile is retained, then the rename."""
     live = replace(old, retained=False)
     changes: list[Change] = [TableAdded(live)] if old.retained else []
     if interim is not None:
@@ -228,7 +225,7 @@ Side = tuple[Ref, str]
 
 
 def rename_of(made: Plan) -> Rename:
-    """Return the one that the plan of a mapping carries out."""
+    """Return the rename that the plan of a declaration applies."""
     return next(d.change for d in made.decisions if isinstance(d.change, Rename))
 
 
@@ -252,7 +249,7 @@ def put_on_record(context: SyncContext, rename: Rename, who: str) -> Review:
 
 
 def want_approved(context: SyncContext) -> None:
-    """Proposals that were answered like any other change, over the API or by a rollout."""
+    """Request renames whose proposals were answered like any other change, over the API or by a rollout."""
     for review in context.store.reviews.find(context.name, ("approved",)):
         change = change_from_dict(review.change) if review.rule == PROPOSAL else None
         if isinstance(change, Rename):
@@ -265,7 +262,7 @@ class DoesNotFit(InstepError):
 
 
 def give_up(context: SyncContext, declared: DeclaredRename, old: Side, new: Side, why: InstepError) -> NoReturn:
-    """A mapping that does not fit any more: its changes wait as before. Raises DoesNotFit."""
+    """Give up a declaration that does not fit any more: its changes wait as before. Raises DoesNotFit."""
     found = _proposal(context, old, new)
     with context.transaction():
         context.store.reviews.reopen([found.id] if found else [])

@@ -14,10 +14,10 @@ from instep.schema.selection.selection import is_on
 from instep.sync.aliases import announced
 from instep.sync.claim import claimed
 from instep.sync.context import Ref, SyncContext
-from instep.sync.detection.detect import DetectionResult, look, record, waiting_ids
+from instep.sync.detection.detect import DetectionResult, detect_if_changed, record, waiting_ids
 from instep.sync.detection.filters import planned_faults
 from instep.sync.detection.four_eyes import check_second_person
-from instep.sync.detection.pause import hold, reconsider
+from instep.sync.detection.pause import pause_and_resume, reconsider
 from instep.sync.journal import plan_id
 from instep.sync.schema_changes.answer import check_approvals
 from instep.sync.schema_changes.apply import apply_plan, check, make_plan, waits_beside
@@ -29,10 +29,7 @@ from instep.sync.table_mode import TableMode, choose
 
 @dataclass(frozen=True)
 class PlanPreview:
-    """A plan with what people want to know beside it. `choices`: how each table that is read is synced. `partial`:
-    what new columns will lack until a backfill, which tables a sync refuses, or reads again because of their filter,
-    and what else the settings ask for in vain. `waiting`: ids of the changes that wait for a person now. `old_names`:
-    what stays readable under its old name, and what does not any more."""
+    """A plan with what people want to know beside it."""
 
     connection: str
     detection: DetectionResult
@@ -40,9 +37,14 @@ class PlanPreview:
     plan: Plan
     impact: Mapping[Ref, Impact]
     choices: Mapping[Ref, TableMode]
+    """How each table that is read is synced."""
     partial: tuple[str, ...] = ()
+    """What new columns will lack until a backfill, which tables a sync refuses, or reads again because of their
+    filter, and what else the settings ask for in vain."""
     waiting: tuple[str, ...] = ()
+    """Ids of the changes that wait for a person now."""
     old_names: tuple[str, ...] = ()
+    """What stays readable under its old name, and what does not any more."""
 
     @property
     def missing(self) -> list[str]:
@@ -61,12 +63,12 @@ class PlanPreview:
 
 
 def preview(context: SyncContext, *, count: bool = False, pauses: bool = False) -> PlanPreview:
-    """Detects, decides and plans; records the reviews so that they can be answered. `count`: this detection may
-    confirm removals. `pauses`: what policy pauses is paused."""
-    detection = look(context, count=count)
+    """Detect, decide and plan; record the reviews so that they can be answered. `count`: this detection may confirm
+    removals. `pauses`: pause what policy pauses."""
+    detection = detect_if_changed(context, count=count)
     reviews = record(context, detection, count=count)
     if pauses:
-        hold(context, detection, reviews)
+        pause_and_resume(context, detection, reviews)
     made = make_plan(context, detection)
     choices, refused = _choices(context, made.after)
     found = {}

@@ -25,15 +25,17 @@ from instep.sync.schema_changes.lossy_casts import accepted_column
 @dataclass(frozen=True)
 class InvalidValues:
     """Test of source values: of `sampled` ones (not counting NULL) `invalid_values` do not fit `type`, the accepted
-    one. `change` is the content key of the retype. `why_not` says why nothing was sampled."""
+    one."""
 
     change: str
+    """The content key of the retype."""
     table: str
     column: str
     type: str
     sampled: int = 0
     invalid_values: int = 0
     why_not: str = ""
+    """Says why nothing was sampled."""
 
     def __str__(self) -> str:
         where = f"{self.table}.{self.column}"

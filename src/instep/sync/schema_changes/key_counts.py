@@ -22,13 +22,15 @@ from instep.sync.detection.filters import where_of
 
 @dataclass(frozen=True)
 class RowCounts:
-    """`duplicates`: rows that would be lost because another one has their key. `nulls`: rows with NULL in it.
-    `why_not` says why nothing was counted."""
+    """Duplicates and NULLs of a key on one side."""
 
     rows: int = 0
     duplicates: int = 0
+    """Rows that would be lost because another one has their key."""
     nulls: int = 0
+    """Rows with NULL in it."""
     why_not: str = ""
+    """Says why nothing was counted."""
 
     @property
     def unique(self) -> bool:
@@ -57,7 +59,8 @@ class KeyCount:
 def count_key(
     context: SyncContext, table: Table, source: Table, key: Sequence[str], names: Sequence[str], engine: KeyCounter
 ) -> KeyCount:
-    """`key` by accepted names, `names` the same columns at the source. Raises InstepError if a side cannot be read."""
+    """Count duplicates and NULLs of a key at both sides; `key` by accepted names, `names` the same columns at the
+    source. Raises InstepError if a side cannot be read."""
     at_source = count_source(context, source, names, engine)
     return KeyCount(tuple(key), at_source, count_destination(context, table, key, engine))
 

@@ -21,7 +21,7 @@ SAMPLE = 1000
 @dataclass(frozen=True)
 class Lossy:
     """Test of a cast: of `sampled` values (not counting NULL) `invalid_values` do not fit `type`, `changed` would be
-    another value. `key` names a row of them; empty if there is none, or if the key is hashed."""
+    another value."""
 
     table: str
     column: str
@@ -30,6 +30,7 @@ class Lossy:
     invalid_values: int
     changed: int
     key: str = ""
+    """Names a row of them; empty if there is none, or if the key is hashed."""
 
     def __str__(self) -> str:
         where = f"{self.table}.{self.column}"

@@ -49,7 +49,7 @@ def _owned_ref(context: SyncContext, ref: Ref) -> Ref:
     return (f"{ref[0]}{OF}{context.shard}", ref[1]) if context.shard else ref
 
 
-def taken(context: SyncContext, refs: Collection[Ref]) -> dict[Ref, str]:
+def owned_by_others(context: SyncContext, refs: Collection[Ref]) -> dict[Ref, str]:
     """Return those of the destination tables that another connection owns, and why they are left alone."""
     owned = {_owned_ref(context, ref): ref for ref in refs}
     owners = context.store.names.owners(context.destination_name, owned)
@@ -99,7 +99,7 @@ def unable(context: SyncContext, refs: Iterable[Ref]) -> dict[Ref, str]:
 
 
 def shared_offences(context: SyncContext, made: Plan) -> dict[Ref, str]:
-    """Destination tables whose steps cannot be taken while other shards are as they are, and why."""
+    """Return destination tables whose steps cannot be taken while other shards are as they are, and why."""
     if (shard := context.destination.shard) is None:
         return {}
     found: dict[Ref, str] = {}

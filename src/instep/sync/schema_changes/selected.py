@@ -17,7 +17,7 @@ from instep.sync.detection.table_renames import TableRenames
 
 
 def chosen(selection: Selection, store: Store, connection: str) -> Selection:
-    """`selection` with what people have switched on top, under the names of the last detection."""
+    """Return `selection` with people's switches applied, under the names of the last detection."""
     if not (switches := store.switches.of(connection)):
         return selection
     seen, accepted = store.discoveries.get(connection), store.accepted.catalog(connection)
@@ -26,7 +26,7 @@ def chosen(selection: Selection, store: Store, connection: str) -> Selection:
 
 
 def sides_now(context: SyncContext) -> SelectionSides:
-    """Return what is selected by now: people may have switched something since the run began."""
+    """Return the current selection: people may have switched something since the run began."""
     if not (switches := context.store.switches.of(context.name)):
         return SelectionSides(context.project_selection, context.project_selection)
     seen = context.store.discoveries.get(context.name)
@@ -37,8 +37,8 @@ def sides_now(context: SyncContext) -> SelectionSides:
 def selected_reads(
     context: SyncContext, detection: DetectionResult
 ) -> tuple[tuple[TableRead, ...], tuple[Missing, ...]]:
-    """The reads, and the accepted tables that cannot be read with why. A column that is switched off has no source,
-    so that its old values stay; a table that is off under its name at the source is left out."""
+    """Return the reads, and why accepted tables cannot be read. A deselected column has no source, so that its old
+    values stay; a table that is deselected under its source name is left out."""
     accepted = context.store.accepted.catalog(context.name)
     seen, switches = detection.discovery, context.store.switches.of(context.name)
     chosen = sides(context.project_selection, switches, seen.catalog, accepted, seen.identity)
@@ -67,7 +67,7 @@ def _switched(chosen: SelectionSides, read: TableRead) -> TableRead:
 
 
 def _column(chosen: SelectionSides, read: TableRead, one: ColumnRead) -> ColumnRead:
-    """A column is off or hashed if it is so under its accepted name or under the source's."""
+    """Return the column as deselected or hashed if it is so under its accepted name or under the source's."""
     if one.source is None:
         return one
     names = ((chosen.before, read.table, one.column.name), (chosen.now, read.source, one.source.name))

@@ -25,7 +25,7 @@ from instep.schema.planning.projection import (
     is_read_again,
     left_out,
     loaded_columns,
-    turned,
+    reselected_columns,
 )
 from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.detect import DetectionResult
@@ -65,12 +65,12 @@ def _rules(context: SyncContext, read: TableRead) -> LoadedRules:
 
 @cache
 def _digest(salt: bytes) -> str:
-    """Tell whether a salt is another one, and is slow to guess from."""
+    """Return a digest that shows whether a salt is the same, and is slow to guess from."""
     return hashlib.pbkdf2_hmac("sha256", salt, b"instep: is it the same salt", 100_000).hex()[:16]
 
 
 def _reruled(context: SyncContext, reads: Sequence[TableRead]) -> Iterator[tuple[Ref, str]]:
-    """Loaded tables of which rows landed by other rules than those of now, and that no read of some rows mends."""
+    """Yield loaded tables some of whose rows landed by other rules than today's, which no partial read can mend."""
     before = context.store.loaded.filters(context.name)
     for read in reads:
         ref, old, now = read.table.ref, before.get(read.table.ref), _rules(context, read)
@@ -83,8 +83,8 @@ def _reruled(context: SyncContext, reads: Sequence[TableRead]) -> Iterator[tuple
 
 
 def _resalted(context: SyncContext, reads: Sequence[TableRead]) -> Iterator[tuple[Ref, Blocked]]:
-    """Loaded tables whose rows another salt would make others beside the ones that are there: nothing is deleted of
-    those, or they end as versions though nothing has changed."""
+    """Yield loaded tables whose rows would be duplicated under another salt: nothing is deleted of those, or they
+    end as versions though nothing has changed."""
     before = context.store.loaded.filters(context.name)
     for read in reads:
         old, now = before.get(read.table.ref), _rules(context, read)
@@ -98,7 +98,8 @@ def _resalted(context: SyncContext, reads: Sequence[TableRead]) -> Iterator[tupl
 
 
 def owes_versions(context: SyncContext, reads: Sequence[TableRead]) -> frozenset[Ref]:
-    """Loaded tables that keep their history from now on: their rows become versions though none of them has changed."""
+    """Return loaded tables that keep their history from now on: their rows become versions though none of them has
+    changed."""
     before = context.store.loaded.filters(context.name)
     history = {r.table.ref for r in reads if r.table.history}
     return frozenset(ref for ref in history if ref in before and before[ref].history is False)
@@ -129,11 +130,12 @@ def request_reload(context: SyncContext, detection: DetectionResult, reads: Sequ
 
 @dataclass(frozen=True)
 class _Refiltered:
-    """A loaded table whose filter is another one now. `lost`: because the file gives it to the table's former name."""
+    """A loaded table whose filter is another one now."""
 
     read: TableRead
     before: LoadedRules
     lost: bool
+    """Because the file gives it to the table's former name."""
 
     @property
     def ref(self) -> Ref:
@@ -231,7 +233,7 @@ def _turned(
         (places.after(d.change), d.change.after.name) for d in detection.applied if isinstance(d.change, ColumnAdded)
     }
     for read in reads:
-        for one in turned(read, known.get(read.table.ref, ())):
+        for one in reselected_columns(read, known.get(read.table.ref, ())):
             if (one.table.ref, one.column.name) not in fresh:
                 yield one
 
@@ -251,7 +253,7 @@ def _is_past(one: ReselectedColumn) -> bool:
 
 
 def _refusal(one: ReselectedColumn) -> Blocked:
-    """Rows of two keys never mix, and versions that have ended stay as they are."""
+    """Return the refusal: rows of two keys never mix, and versions that have ended stay as they are."""
     if not _is_key(one):
         stored_as = "in clear" if one.what == "hashed" else "as hashes"
         return Blocked(

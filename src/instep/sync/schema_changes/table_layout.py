@@ -36,7 +36,7 @@ class _LayoutChange:
     retained: bool = False
 
     def after(self, before: TableLayout) -> TableLayout:
-        """Return what cannot be partitioned as the settings say stays as it is."""
+        """Return the layout, with the old partitioning where the settings' one is impossible."""
         return replace(self.layout, partition=before.partition) if self.retained else self.layout
 
 
@@ -186,9 +186,9 @@ def goes_on(context: SyncContext, after: Catalog) -> list[str]:
 
 
 def rekeyed(context: SyncContext, decisions: Sequence[Decision]) -> dict[Ref, str]:
-    """Accepted tables with versions whose rows have another key by now, and what a person can do: it is not accepted,
-    whatever was decided, and rows that come in part would be taken for versions of others. Where the whole table is
-    read, rows that share the old key are noticed. A table that another one has replaced is not read at all."""
+    """Return accepted tables with versions whose rows have another key by now, and what a person can do: it is not
+    accepted, whatever was decided, and partially read rows would be taken for versions of others. Where the whole
+    table is read, rows that share the old key are noticed. A replaced table is not read at all."""
     places, keys = TableRenames.of(decisions), dict[Ref, tuple[str, ...] | None]()  # None: values of another type
     for one in (d.change for d in decisions if d.applied):
         if isinstance(one, KeyChanged | KeyRemoved):
@@ -205,8 +205,10 @@ def _why(table: Table) -> str:
     return f"its key is another one, and its versions have the old one: {way}"
 
 
-def unkept(context: SyncContext, decisions: Sequence[Decision], before: Catalog, after: Catalog) -> dict[Ref, str]:
-    """Destination tables whose versions would have to do with another key, and what a person can do."""
+def lost_versions(
+    context: SyncContext, decisions: Sequence[Decision], before: Catalog, after: Catalog
+) -> dict[Ref, str]:
+    """Return destination tables whose versions would need another key, and what a person can do."""
     places, found = TableRenames.of(decisions), dict[Ref, str]()
     for one in (d.change for d in decisions if d.applied and isinstance(d.change, _MIXES)):
         old, table = before.get(places.before(one)), after.get(places.after(one))

@@ -15,14 +15,13 @@ from instep.schema.changes.diff import pair_columns
 from instep.schema.planning.projection import pair_tables
 from instep.suggest import did_you_mean
 from instep.sync.context import SyncContext
-from instep.sync.detection.detect import look, record
+from instep.sync.detection.detect import detect_if_changed, record
 from instep.sync.detection.pause import resume
 
 
 @dataclass(frozen=True)
 class SettingTable:
-    """An accepted table with the source's, as the source has it (without settings and choices). `settled`: with
-    them."""
+    """An accepted table with the source's, as the source has it (without settings and choices)."""
 
     connection: str
     accepted: Catalog
@@ -31,13 +30,15 @@ class SettingTable:
     settings: TableSettings
     reviews: tuple[Review, ...]
     settled: Table
+    """With them."""
 
     def open(self, family: str) -> Iterator[Review]:
-        """Changes of the table that wait, or were answered and are not carried out, of this family (`key.`)."""
+        """Yield changes of the table of this family (`key.`) that wait, or were answered and are not applied."""
         return (r for r in self.reviews if r.table in (self.table.ref, self.source.ref) and r.kind.startswith(family))
 
     def column(self, name: str) -> tuple[Column, Column]:
-        """(as accepted, at the source) of an accepted column; InstepError or Blocked if it is not on both sides."""
+        """Return (as accepted, at the source) of an accepted column; raises InstepError or Blocked if it is not on
+        both sides."""
         column = self.table.by_name.get(name)
         if column is None or column.retained:
             raise self._unknown(name)
@@ -53,7 +54,7 @@ class SettingTable:
         return {a.name: b.type for a, b in pairs if a.type != b.type and not widens(a.type, b.type)}
 
     def sources_of(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return these accepted columns as the source calls them."""
+        """Return the source's names of these accepted columns."""
         if not names or len(set(names)) != len(names):
             raise InstepError("a key is one or more different columns", hint="separate them by commas: id,version")
         return tuple(self.column(name)[1].name for name in names)
@@ -75,7 +76,7 @@ def find_table(context: SyncContext, path: str) -> SettingTable:
 
     Raises InstepError if there is none, Blocked if it is gone, renamed or replaced there and that is not decided.
     """
-    detection = look(context, count=False)
+    detection = detect_if_changed(context, count=False)
     reviews = record(context, detection, count=False)
     known = {t.path: t for t in detection.accepted.tables if not t.retained}
     if path not in known:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from instep.schema.catalog.catalog import Column, Table
 from instep.schema.catalog.promotion import widens
 from instep.schema.changes.describe import ColumnNarrowed, ColumnRetyped, ColumnWidened, TableReplaced
-from instep.schema.planning.accept import settle
+from instep.schema.planning.accept import defer_blocked
 from instep.schema.planning.guard import Guards, column_offences
 from instep.schema.planning.naming import destination_ref
 from instep.schema.planning.plan import Plan
@@ -86,7 +86,7 @@ def hold_columns(
             decisions[index] = for_review(decisions[index], why)
         if not found:
             others[ref] = why
-    return replace(detection, decisions=settle(decisions, detection.accepted)), others
+    return replace(detection, decisions=defer_blocked(decisions, detection.accepted)), others
 
 
 def _is_about(decision: Decision, places: TableRenames, table: Ref | None, column: Column) -> bool:

@@ -51,15 +51,17 @@ from instep.sync.two_people import two_people
 
 @dataclass(frozen=True)
 class UndoPlan:
-    """Plan of an undo. `undropped` are accepted tables that come back whole, `limits` what cannot be restored, `left`
-    which of the changes stay applied and why, by id."""
+    """Plan of an undo."""
 
     reviews: tuple[Review, ...]
     undoing: UndoPreview
     plan: Plan
     undropped: tuple[Table, ...] = ()
+    """Accepted tables that come back whole."""
     limits: tuple[str, ...] = ()
+    """What cannot be restored."""
     left: Mapping[str, str] = field(default_factory=dict)
+    """Which of the changes stay applied and why, by id."""
 
     @property
     def changes(self) -> tuple[str, ...]:
@@ -79,7 +81,8 @@ class UndoPlan:
         return (*(describe(d.change) for d in self.undoing.decisions), *back, *steps)
 
     def document(self) -> dict[str, Any]:
-        """JSON-ready; `summaries` are those of `changes`, `left` says by id why a change stays applied."""
+        """Return the record as JSON has it; `summaries` are those of `changes`, `left` says by id why a change stays
+        applied."""
         return {
             "changes": list(self.changes),
             "summaries": [r.summary for r in self.reviews],
@@ -129,8 +132,8 @@ def undone(context: SyncContext, id: str) -> int | None:
 
 
 def _of_run(context: SyncContext, run: str) -> Iterator[Review]:
-    """Yield what the events between the run's start and its end say was applied. A connection has one run at a time,
-    but for maintenance, which changes nothing of a schema."""
+    """Yield the changes that were applied between the run's start and its end, by the events. A connection has one
+    run at a time, but for maintenance, which changes nothing of a schema."""
     inside = False
     for event in context.store.events.after(
         0, connection=context.name, types=("run.started", "run.ended", "change.applied"), limit=1_000_000
@@ -151,10 +154,8 @@ class _UndoRefused(IllegalChange):
 
 
 def prepare(context: SyncContext, reviews: Sequence[Review]) -> UndoPlan:
-    """Return what taking these changes back does; touches nothing. Reads the values of columns that get narrower.
-
-    Raises IllegalChange or Conflict, with the reason, if none of them can be taken back.
-    """
+    """Return the plan of undoing these changes; touches nothing. Reads the values of columns that get narrower.
+    Raises IllegalChange or Conflict, with the reason, if none of them can be undone."""
     going, left = list(reviews), dict[str, str]()
     while True:
         try:
@@ -226,7 +227,7 @@ def _applied(context: SyncContext, reviews: Sequence[Review]) -> list[Applied]:
 
 
 def _removed(context: SyncContext, review: Review, change: Change) -> Removed:
-    """Return what taking something away did at the destination, or for an addition would do by policy."""
+    """Return what a removal did at the destination, or for an addition would do by policy."""
     if change.kind.endswith(".added"):
         return decide(reverse(change), context.policy, tags=context.tags).modifiers.removed
     return Modifiers().over(review.modifiers).removed
@@ -338,11 +339,9 @@ def _limits(undoing: UndoPreview) -> Iterator[str]:
 
 
 def apply_undo(context: SyncContext, made: UndoPlan, allowed: Sequence[str] = ()) -> int:
-    """Do it, as one run; returns the accepted version.
-
-    Raises Blocked if something would be dropped that `allowed` (patterns) does not name, or where four_eyes want a
-    second person for it, StalePlan if accepted schema or destination have moved since `prepare`.
-    """
+    """Execute the undo as one run; return the accepted version. Raises Blocked if something would be dropped that
+    `allowed` (patterns) does not name, or where four_eyes demand a second person for it, StalePlan if accepted
+    schema or destination have moved since `prepare`."""
     unnamed = [s for s in made.drops if not any(fnmatchcase(s.object, pattern) for pattern in allowed)]
     if unnamed:
         names = ", ".join(s.object for s in unnamed)
@@ -359,7 +358,7 @@ def apply_undo(context: SyncContext, made: UndoPlan, allowed: Sequence[str] = ()
 
 
 def _two_person_check(context: SyncContext, made: UndoPlan) -> AbstractContextManager[None]:
-    """Whoever takes back without dropping anything needs nobody else."""
+    """Require a second person for an undo that drops something."""
     if not made.drops:
         return nullcontext()
     what = f"{', '.join(made.changes)}, which drops {', '.join(s.object for s in made.drops)}"
@@ -367,8 +366,8 @@ def _two_person_check(context: SyncContext, made: UndoPlan) -> AbstractContextMa
 
 
 def resume_undos(context: SyncContext, run: Run, but: tuple[str, ...] = ()) -> None:
-    """Finishes what was interrupted, all `but` that of these changes. One that cannot be taken back any more, or drops
-    by now what nobody has named, is given up."""
+    """Finish interrupted undos, all `but` that of these changes. One that cannot be undone any more, or drops by now
+    what nobody has named, is given up."""
     for requested in context.store.undos.waiting(context.name):
         if requested.changes == but:
             continue
@@ -430,8 +429,8 @@ def _accept(context: SyncContext, made: UndoPlan, record: Journal, requested: Un
 
 
 def _choose(context: SyncContext, undoing: UndoPreview) -> None:
-    """The source is still as it was: what differs from it now, in these tables, is a person's choice, and that two of
-    them are one rename is answered by now."""
+    """Record the undo as a person's choice: the source is as it was, so what differs in these tables from now on is
+    chosen, and the rename of two of them is answered."""
     seen = redetect_from_store(context, {})
     if seen is None:
         return

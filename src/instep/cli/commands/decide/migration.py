@@ -31,9 +31,9 @@ _UNDO = re.compile(r"(^U\d.*__.*\.sql$)|(\.(down|undo|rollback)\.sql$)|(_down\.s
 
 
 def scripts(given: Sequence[Path], base: str = "") -> list[tuple[str, str]]:
-    """(name, text) of each script: of files in their order, of folders all `.sql` files by their numbers and names,
-    and without the ones that take a migration back; `-` is standard input. With `base`: only what git has new or
-    changed since. InstepError for what cannot be read."""
+    """Return (name, text) of each script: named files in their order, all `.sql` files of named folders by number
+    and name (down migrations left out), `-` for standard input. With `base`, only those that are new or changed in
+    git since. Raises InstepError for what cannot be read."""
     if base:
         return [(path.as_posix(), _text(path)) for path in _changed_since(base, given)]
     if not given:
@@ -66,7 +66,7 @@ def _scripts(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _order(path: Path) -> list[tuple[int, str]]:
-    """V10 comes after V9."""
+    """Return the sort key by which V10 comes after V9."""
     parts = re.split(r"(\d+)", path.as_posix())
     return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
 
@@ -114,10 +114,11 @@ def _room() -> None:
 
 @dataclass
 class Checked:
-    """One connection's check with what stands beside it. `times`: how long backfills take, by consequence."""
+    """One connection's check with what stands beside it."""
 
     found: MigrationCheck
     times: dict[str, str] = field(default_factory=dict)
+    """How long backfills take, by consequence."""
     report: ImpactReport | None = None
     unjudged: str = ""
 
@@ -380,7 +381,7 @@ def _count(number: int, word: str) -> str:
 
 
 def _annotations(one: Checked, levels: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Workflow commands: GitHub shows them beside the lines of the pull request."""
+    """Yield workflow commands, which GitHub shows beside the lines of the pull request."""
     name = one.found.connection
     for change in one.found.consequences:
         level = "error" if one.fails(change, levels) else "warning" if change.level != "safe" else "notice"

@@ -246,8 +246,8 @@ def _chosen(
 
 
 def _parted(found: list[Review], *, named: bool) -> tuple[list[Review], list[Review]]:
-    """(changes, suspected renames): approving one of those is mapping it. Filters that find changes leave them open,
-    because their two sides may be among those; Blocked if ids name both."""
+    """Return (changes, suspected renames); approving a suspected rename declares it. Filters that find changes leave
+    the renames open, because both sides may be among them. Raises Blocked if ids name both."""
     from instep.schema.policy.similarity import PROPOSAL
 
     renames = [r for r in found if r.rule == PROPOSAL]

@@ -254,6 +254,6 @@ def _fail_missing(missing: Sequence[str], *, others: bool) -> None:
 
 
 def show_plan(out: Screen, found: Planned, *, ddl: bool = False) -> None:
-    """The plan as people read it."""
+    """Print the plan."""
     for line, style in found.text(ddl=ddl):
         out.write(line, style)

@@ -111,8 +111,8 @@ def _events(out: Screen, rows: list[dict[str, Any]]) -> None:
 
 
 def _engine(detail: Mapping[str, Any]) -> str:
-    """Return what has read the rows of a run, and what it has done besides, with the address of Spark's page; "" if it
-    has done neither."""
+    """Return the engine that read a run's rows and its other work, with the address of Spark's page; "" if there was
+    neither."""
     from instep.model import EngineUse
 
     if not (recorded := detail.get("engine")):
@@ -283,7 +283,7 @@ def lock(
 
 
 def show_lock(out: Screen, lines: Sequence[str], done: str = "") -> None:
-    """The diff, then what was done about it."""
+    """Print the diff of the lock file, then what was done about it."""
     for line in lines:
         out.write(line, {"+": "green", "-": "red"}.get(line[:1], "dim"))
     if done or not lines:
@@ -312,8 +312,8 @@ def lock_lines(root: Path, document: dict[str, Any], here: str, *, retained: boo
 
 
 def plan_check(root: Path, made: Planned) -> list[str]:
-    """Return what the accepted schema and the lock file lack, by lines; empty if both are up to date. A store that has
-    accepted nothing yet, as in CI, compares the lock file with what the source leads to."""
+    """Return what the accepted schema and the lock file lack, line by line; empty if both are up to date. A store
+    without an accepted schema, as in CI, compares the lock file with the schema that the source leads to."""
     from instep.schema.contracts.contract import lock_document
     from instep.schema.planning.plan import plan_from_dict
 

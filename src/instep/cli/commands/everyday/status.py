@@ -180,7 +180,7 @@ def query(
 
 
 def _distinct(names: list[str]) -> list[str]:
-    """Columns of one name get a number, so that no value is lost in JSON."""
+    """Return the names with a number added to repeated ones, so that no value is lost in JSON."""
     found: list[str] = []
     for name in names:
         again = (f"{name}_{number}" for number in counted(1))

@@ -147,7 +147,7 @@ def _answer(backend: Backend, approve: str | None, reject: str | None) -> Rollou
 
 
 def _check_one(*sorts: object) -> None:
-    """InstepError unless one thing is rolled out."""
+    """Raise InstepError unless one thing is rolled out."""
     if sum(map(bool, sorts)) != 1:
         raise InstepError(
             "a rollout carries one thing",
@@ -170,7 +170,7 @@ def _known(backend: Backend, id: str) -> RolloutDetails:
 
 
 def _id(backend: Backend, given: str | None) -> str:
-    """Return the one that is meant: named, the only one that is not over, or the only one."""
+    """Return the id of the rollout: the named one, the only one that is not over, or the only one."""
     from instep.operations.queries.decisions import ListRollouts
 
     if given:
@@ -294,7 +294,7 @@ def _asks() -> bool:
 
 
 def _carry(backend: Backend, request: Any, *, exits: bool = True) -> None:
-    """Have the rollout carried on by this step, and show it."""
+    """Advance the rollout by this step, and show it."""
     backend.carry_rollout(request)
     _finish(backend, _known(backend, request.rollout), exits=exits)
 

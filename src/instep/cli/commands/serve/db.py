@@ -104,7 +104,7 @@ def restore(
 
 @contextmanager
 def _database() -> Iterator[Database]:
-    """The store as it is: opening it changes nothing."""
+    """Open the store as it is, without changing anything."""
     from instep.project.load import load_beside
     from instep.store.engine.database import Database
     from instep.store.store import utc_now

@@ -74,8 +74,8 @@ _ARENA_MAX = -8  # M_ARENA_MAX of glibc's malloc.h
 
 
 def share_arenas(count: int = 2) -> None:
-    """Let all threads share a few heaps. glibc gives each of a server's threads one of up to eight for each core, and
-    what a request needed stays in every heap that it was ever served from. Elsewhere nothing is done."""
+    """Limit all threads to a few heaps. glibc gives each of a server's threads one of up to eight per core, and the
+    memory of a request stays in every heap that it ever used. Other systems are left alone."""
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).mallopt(_ARENA_MAX, count)
 
@@ -212,7 +212,7 @@ def serve(
 
 
 def _on_signal() -> None:
-    """The event loop has ended by the same signal: there is nothing else to stop."""
+    """No-op: the event loop was ended by the same signal, so there is nothing else to stop."""
 
 
 def _worker(opener: Callable[[], App], lanes: int, grace: float) -> WorkerBeside:
@@ -223,7 +223,7 @@ def _worker(opener: Callable[[], App], lanes: int, grace: float) -> WorkerBeside
 
 
 def check_reach(host: str, behind_proxy: str, insecure_dev: bool) -> None:
-    """Blocked for an address that others reach without TLS in between."""
+    """Raise Blocked for an address that others reach without TLS in between."""
     if is_loopback(host.strip("[]")) or behind_proxy or insecure_dev:
         return
     raise Blocked(
@@ -370,7 +370,7 @@ def password(
 
 
 def _typed(what: str, *, again: bool = False) -> str:
-    """Return what is typed unseen, or the next line of an input that is no terminal."""
+    """Return text that is typed unseen, or the next line of an input that is no terminal."""
     if sys.stdin.isatty():
         return str(typer.prompt(what, hide_input=True, confirmation_prompt=again, err=True))
     return sys.stdin.readline().rstrip("\r\n")
@@ -458,7 +458,7 @@ class WorkerBeside:
                 self._ending.wait(AGAIN)
 
     def stop(self) -> None:
-        """Begin no further job; on the second call, give running jobs back."""
+        """Start no further job; on the second call, give running jobs back."""
         self._ending.set()
         with self._lock:
             if self._now is not None:

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 
 def try_out(bench: Workbench, target: WorkbenchTarget, *, own_state: bool) -> None:
-    """One sync into `target`. `own_state`: it begins from the bench's state file and leaves its state there, also
-    when it fails."""
+    """Run one sync into `target`. With `own_state` it begins from the workbench's state file and writes the new
+    state there, also when it fails."""
     from instep.bootstrap import App
     from instep.cli.render.live import followed
 
@@ -85,7 +85,7 @@ def _tell(
 
 
 def forget_vanished(app: App, target: WorkbenchTarget) -> None:
-    """A target that somebody has deleted is a new one: what is recorded of it goes, too."""
+    """Delete the records of a target that somebody has deleted: it counts as a new one."""
     from instep.control.connectors import forget_operations
 
     if not target.path.exists() and app.store.accepted.latest(target.name) is not None:
@@ -164,7 +164,7 @@ def _counted(
 
 
 def _line(found: LintFinding) -> tuple[str, str, str, str]:
-    """Return what columns of one table have in common that are told together; a table is told by itself."""
+    """Return (columns of one table as a group, or a table by itself) to report together."""
     table, dot, _ = found.where.rpartition(".") if found.kind.startswith("column.") else (found.where, "", "")
     return found.severity, found.text, found.hint, table + dot
 

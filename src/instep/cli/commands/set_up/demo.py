@@ -59,7 +59,7 @@ def play() -> None:
 
 
 def make(folder: Path) -> None:
-    """A project with a database of its own in `folder`; an earlier demo there is replaced."""
+    """Create a project with a database of its own in `folder`; an earlier demo there is replaced."""
     from instep.project.demo import databases
     from instep.project.files.starter import write_project
 

@@ -66,7 +66,7 @@ def _look(connect: bool, connection: str | None) -> Iterator[Finding]:
 
 
 def _logs(app: App) -> Iterator[Finding]:
-    """Yield what sources keep for connections that follow their logs."""
+    """Yield the state of the logs that sources keep for connections that follow them."""
     from instep.bootstrap.app import log_status
     from instep.cli.commands.set_up.log import line
     from instep.monitoring.doctor import Finding

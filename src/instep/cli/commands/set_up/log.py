@@ -81,7 +81,7 @@ def log_checks(app: App, source: str | None) -> list[Check]:
 
 
 def line(found: dict[str, Any]) -> str:
-    """Return what people read of a log's state."""
+    """Return a log's state as people read it."""
     if found["trouble"]:
         return str(found["trouble"])
     if not found["ours"]:

@@ -22,7 +22,7 @@ MORE = (
 
 
 def play(folder: Path) -> None:
-    """The whole story, each command as a user would type it in `folder`; InstepError where one fails."""
+    """Play the whole story, each command as a user would type it in `folder`; raises InstepError where one fails."""
     story = Story(options.color)
     with contextlib.chdir(folder):
         for chapter in _CHAPTERS:

@@ -83,7 +83,7 @@ def content(snapshot: DeltaSnapshot) -> tuple[bytes, int]:
 
 
 def read(version: int, paths: Sequence[AnyPath]) -> DeltaSnapshot:
-    """Return what a checkpoint says; of one in the second form with what its sidecars say."""
+    """Read a checkpoint; one in the second form with its sidecars."""
     found, rest = NOTHING, list[Action]()
     files, gone = NO_FILES, NONE_GONE
     todo = list(paths)

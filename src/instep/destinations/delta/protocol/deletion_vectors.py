@@ -28,7 +28,7 @@ NO_PLACES: Places = np.empty(0, np.int64)
 
 
 def vector_id(file: Mapping[str, Any]) -> str:
-    """Return what tells the vector of an action from another one of its file; "" without one."""
+    """Return the id of an action's deletion vector, distinct from others of its file; "" without one."""
     vector = file.get("deletionVector")
     return f"{vector['storageType']}{vector['pathOrInlineDv']}@{vector.get('offset')}" if vector else ""
 

@@ -64,7 +64,7 @@ class SnapshotCache:
         self._files, self._lock = 0, Lock()
 
     def __reduce__(self) -> tuple[type[SnapshotCache], tuple[()]]:
-        """Another process reads for itself."""
+        """Pickle to an empty cache: another process reads for itself."""
         return SnapshotCache, ()
 
     def get(self, folder: str) -> tuple[DeltaSnapshot, object] | None:
@@ -104,9 +104,10 @@ class _LogFiles:
 
 @dataclass(frozen=True)
 class DeltaLog:
-    """`table` is the folder that holds the log's folder."""
+    """The log of a Delta table."""
 
     table: AnyPath
+    """The folder that holds the log's folder."""
     cache: SnapshotCache = field(default_factory=SnapshotCache, compare=False, repr=False)
 
     @property
@@ -215,7 +216,7 @@ class DeltaLog:
         return start
 
     def actions(self, version: int) -> Iterator[Action]:
-        """Return what one commit says; FileNotFoundError if it is not kept any more."""
+        """Yield the actions of one commit; raises FileNotFoundError if it is gone."""
         return self._read(self.path(version))
 
     @staticmethod
@@ -232,8 +233,8 @@ class DeltaLog:
         return create(self.path(version), texts_of(actions).encode())
 
     def checkpoint(self, snapshot: DeltaSnapshot, keep_after: int) -> None:
-        """A file from which readers start, this process included; tombstones older than `keep_after` (milliseconds
-        since 1970) stay out."""
+        """Write a checkpoint from which readers start, this process included; tombstones older than `keep_after`
+        (milliseconds since 1970) are left out."""
         snapshot = replace(snapshot, gone=snapshot.gone.since(keep_after))
         made, size = checkpoint.content(snapshot)
         replace_file(self.folder / f"{snapshot.version:020}.checkpoint.parquet", made)

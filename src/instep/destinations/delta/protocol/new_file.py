@@ -49,7 +49,7 @@ def write_new(path: AnyPath, content: bytes) -> None:
 
 
 def _keep_names(folder: Path) -> None:
-    """New names in a folder survive a loss of power."""
+    """Sync the folder, so that new names in it survive a loss of power."""
     number = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(number)
@@ -74,7 +74,7 @@ def _linked(aside: Path, path: Path) -> bool:
 
 
 def replace_file(path: AnyPath, content: bytes) -> None:
-    """Give a file this content, whether it was there or not."""
+    """Write a file with this content, replacing any."""
     if isinstance(path, ObjectPath):
         path.write_bytes(content)
         return

@@ -173,7 +173,7 @@ class FileActions(Mapping[str, Action]):
         return FileActions(left.combine_chunks() if left.column(_KEY).num_chunks > _CHUNKS else left)
 
     def joined(self, other: FileActions) -> FileActions:
-        """Return these and other actions, of other paths."""
+        """Return these actions with others, of other paths."""
         return FileActions(pa.concat_tables([self._table, other._table]))
 
     def structs(self, kind: pa.StructType) -> Iterator[pa.StructArray]:
@@ -187,19 +187,22 @@ NO_FILES, NONE_GONE = FileActions.listed((), ADD), FileActions.listed((), REMOVE
 
 @dataclass(frozen=True)
 class DeltaSnapshot:
-    """A table at one version. `gone`: the `remove` actions of files that older versions need. `domains`: the
-    configuration by domain. `txns`: the actions by application. `table`: its folder. `known`: records that were read,
-    by number; later versions name most of them, too."""
+    """A table at one version."""
 
     version: int
     metadata: Action
     protocol: Action
     files: FileActions = field(default_factory=lambda: NO_FILES)
     gone: FileActions = field(default_factory=lambda: NONE_GONE)
+    """The `remove` actions of files that older versions need."""
     domains: Mapping[str, str] = field(default_factory=dict)
+    """The configuration by domain."""
     txns: Mapping[str, Action] = field(default_factory=dict)
+    """The actions by application."""
     table: AnyPath | None = field(default=None, compare=False)
+    """Its folder."""
     known: dict[int, Mapping[str, str]] = field(default_factory=dict, compare=False, repr=False)
+    """Records that were read, by number; later versions name most of them, too."""
 
     @property
     def record_numbers(self) -> Mapping[str, int]:

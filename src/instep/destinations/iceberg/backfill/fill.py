@@ -61,7 +61,7 @@ def been_through(path: str) -> frozenset[int]:
 
 
 def _candidates(table: Table, tasks: Sequence[FileScanTask], columns: Mapping[str, int]) -> list[FileScanTask]:
-    """The files that may have rows without a value, except those that all of the backfills have been through."""
+    """Return the files that may have rows without a value, except those that all of these backfills have covered."""
     ids = {table.schema().find_field(name).field_id: number for name, number in columns.items()}
 
     def lacks(file: DataFile) -> bool:
@@ -108,8 +108,7 @@ def files_spec(lake: Lake, table: Table, folder: str, commit: Commit) -> StageSp
 
 @dataclass
 class FileExchange:
-    """Data files that take the place of others with the same rows, in fenced commits that follow one another.
-    `properties` go into the summaries of the snapshots."""
+    """Data files that take the place of others with the same rows, in fenced commits that follow one another."""
 
     lake: Lake
     ref: Ref
@@ -117,6 +116,7 @@ class FileExchange:
     spec: StageSpec
     schema: Schema
     properties: Mapping[str, str]
+    """Go into the summaries of the snapshots."""
 
     def __post_init__(self) -> None:
         self.new_files = NewFiles(self.lake.io())
@@ -158,7 +158,7 @@ class FileFill(FileExchange):
     spans: Sequence[Span]
 
     def parts(self, table: Table, tasks: Sequence[FileScanTask]) -> Iterator[FillTask]:
-        """Neighbours by key together, so that a task needs few of the files with values."""
+        """Yield tasks of neighbouring keys, so that each needs few of the files with values."""
         span_of = key_spans(table, self.key)
         found = [(span_of(t.file), t) for t in tasks]
         found = sorted((f for f in found if f[0]), key=lambda f: f[0][0] if f[0] else 0) + [
@@ -185,7 +185,7 @@ def _ordered_by(table: Table, key: Sequence[str]) -> str:
 
 
 def key_spans(table: Table, key: Sequence[str]) -> Callable[[DataFile], Span]:
-    """Return what gives the least and greatest key of a file, as far as its metrics tell."""
+    """Return a function of the smallest and largest key of a file, as far as its metrics have them."""
     found = table.schema().find_field(_ordered_by(table, key))
     return lambda file: _range(file, found.field_id, found.field_type)
 
@@ -235,7 +235,7 @@ def file_groups(olds: Sequence[Old]) -> Iterator[list[Old]]:
 
 
 def commit_batches(parts: Iterator[Part], session: SparkSession | None) -> Iterator[list[Part]]:
-    """Yield what is committed together; the parts of one table of few files are split, so that all cores have work."""
+    """Yield parts to commit together; the parts of a table of few files are split, so that all cores have work."""
     from instep.spark.extract import cores
 
     wide = PARTS_PER_CORE * (cores(session) if session is not None else os.cpu_count() or 1)

@@ -38,17 +38,19 @@ STAGED_ROWS = 1_000_000
 
 @dataclass(frozen=True)
 class FillTask:
-    """One task's data files. `table` has no snapshots: they are not needed, and may be many. `meta`: the column of
-    notes, where values did not fit (`holds`); "" leaves notes as they are. `values`: the files with the values, staged
-    ones or those of an earlier snapshot. `spec` says how files are written."""
+    """One task's data files."""
 
     table: TableMetadata
+    """Has no snapshots: they are not needed, and may be many."""
     spec: StageSpec
+    """Says how files are written."""
     key: tuple[str, ...]
     columns: tuple[str, ...]
     meta: str
+    """The column of notes, where values did not fit (`holds`); "" leaves notes as they are."""
     holds: bool
     values: tuple[Old, ...]
+    """The files with the values, staged ones or those of an earlier snapshot."""
     files: tuple[Old, ...]
     io: Mapping[str, str] = field(default_factory=dict, repr=False)
 
@@ -217,7 +219,8 @@ def _rewrite(work: _FillRun, old: Old, found: _FilledRows, attempt: int) -> Rewr
 
 
 def _batch(part: FillTask, batch: pa.RecordBatch, here: Any, values: pa.Table) -> pa.RecordBatch:
-    """`here`: for each row of the batch the one of `values` that it takes, or -1."""
+    """Return the batch with values filled in. `here` has, for each row of the batch, its row number in `values`, or
+    -1."""
     schema = part.spec.schema
     columns = {f.name: _as(batch.column(f.name), f.type) for f in schema}
     hit = np.flatnonzero(here >= 0)

@@ -26,11 +26,12 @@ from instep.stage.task import ChunkProgress, Report
 
 @dataclass(frozen=True)
 class PromoteTask:
-    """The data files of one task, whose rows get values of these columns out of the objects in `extra`. `table` has no
-    snapshots: they are not needed, and may be many. `spec` says how files are written."""
+    """The data files of one task, whose rows get values of these columns out of the objects in `extra`."""
 
     table: TableMetadata
+    """Has no snapshots: they are not needed, and may be many."""
     spec: StageSpec
+    """Says how files are written."""
     columns: Mapping[str, OverflowColumn]
     extra: str
     files: tuple[Old, ...]

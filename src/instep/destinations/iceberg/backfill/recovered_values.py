@@ -102,7 +102,7 @@ class IcebergPromotes(LakeFacet):
         commit: Commit,
         workers: FileWorkers = HERE,
     ) -> Promoted:
-        """Bring kept values into columns: tasks write the files again, in commits that follow one another."""
+        """Move overflow values into columns: tasks rewrite the files, in successive commits."""
         table, metadata = load_ours(self.lake, ref)
         if read_pending(ref, metadata) or table.metadata.current_snapshot() is None or load_state(metadata) is None:
             return Promoted()

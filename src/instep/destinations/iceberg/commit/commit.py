@@ -90,8 +90,7 @@ class TableCommit:
         return self._snapshot(start, files)
 
     def replace(self, files: Iterable[DataFile], summary: Mapping[str, str]) -> int:
-        """Put data files in the place of everything there is (of the shard, if the table is seen by one); returns the
-        id of the new snapshot."""
+        """Replace all data files (of the shard, if the table is seen by one); return the id of the new snapshot."""
         if self.metadata.current_snapshot() is None:
             return self.append(files, summary)
         if isinstance(self._table, ShardTable):
@@ -115,7 +114,7 @@ class TableCommit:
         summary: Mapping[str, str],
         kind: type[ReplaceFiles] = ReplaceFiles,
     ) -> int:
-        """Put data files in the place of some that hold the same rows; returns the id of the new snapshot."""
+        """Replace data files by ones that hold the same rows; return the id of the new snapshot."""
         check_rows(self._table, self.metadata)
         return self._snapshot(kind(self._staged, self._table, replaced, self._summary_with_shard(summary)), files)
 
@@ -128,7 +127,7 @@ class TableCommit:
         return producer.snapshot_id
 
     def land(self, fence: int) -> Table:
-        """Commits; raises Fenced if a later run has claimed the table, Conflict if it moved otherwise."""
+        """Commit; raises Fenced if a later run has claimed the table, Conflict if it moved otherwise."""
         if isinstance(self._table, DeferredTable):
             return self.land_new()
         self._count()
@@ -144,7 +143,7 @@ class TableCommit:
         return self._commit(self._staged._updates, (*own, identity, *self._needs))
 
     def totals(self) -> dict[str, int]:
-        """Files, bytes and records with what is staged so far: see `shards.totals`."""
+        """Return files, bytes and records with what is staged so far: see `shards.totals`."""
         self._count()
         return totals(json.loads(self.metadata.model_dump_json()))
 
@@ -186,7 +185,7 @@ class TableCommit:
 
 
 def marked(table: Table) -> dict[str, str]:
-    """Return what the summaries of a shard's snapshots say."""
+    """Return the mark in the summaries of a shard's snapshots."""
     return {SHARD: table.within[1]} if isinstance(table, ShardTable) else {}
 
 
@@ -237,6 +236,6 @@ class DeferredTable(Table):
     before that commit, `created` after it."""
 
     def __init__(self, made: Table, metadata: TableMetadata, updates: Updates, leave: Hook, created: Hook) -> None:
-        """`made` by `updates`, which lead to this metadata."""
+        """Take the metadata to which `updates` of the table `made` lead."""
         super().__init__(made.name(), metadata, made.metadata_location, made.io, made.catalog)
         self.created_by, self.leave, self.created = updates, leave, created

@@ -21,8 +21,8 @@ from instep.stage.files.place import children, remove
 
 @contextmanager
 def deferred_creation(lake: Lake) -> Iterator[None]:
-    """Tables that are made within it appear with their first rows; those that got none, at its end. Nothing of them is
-    there if it ends in an error."""
+    """Defer the creation of tables in this block: each appears with its first rows, and those without rows at the
+    end. If it ends in an error, none of them exists."""
     lake.deferred_creates.open = True
     try:
         yield

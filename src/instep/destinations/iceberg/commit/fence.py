@@ -51,7 +51,7 @@ class AssertFence(ValidatableTableRequirement):
 
 
 def fence_requirements(table: Table, fence: int) -> tuple[Any, ...]:
-    """Return what a commit under `fence` needs to be true of the newest metadata."""
+    """Return the requirements of a commit under `fence` on the newest metadata."""
     name = ".".join(table.name())
     check_fence(table.metadata, fence, name)
     if isinstance(table.catalog, MetastoreCatalog):
@@ -65,7 +65,7 @@ def fence_requirements(table: Table, fence: int) -> tuple[Any, ...]:
 
 
 def fenced(table: Table, fence: int) -> AssertFence:
-    """Nobody later holds the table, or the shard that it is seen by."""
+    """Require that no later run has claimed the table, or the shard by which it is seen."""
     within = within_of(table.metadata.properties)
     return AssertFence(fence=fence, table=".".join(table.name()), shard=within[1] if within else "")
 

@@ -33,7 +33,7 @@ class NewFiles:
 
     @contextmanager
     def landing(self, paths: Collection[str]) -> Iterator[None]:
-        """The block brings these files in one commit."""
+        """Record the files as landed once the block commits; after a Conflict they certainly have not."""
         self._unknown = True
         try:
             yield

@@ -83,7 +83,7 @@ def write_positions(io: FileIO, of: str, positions: npt.NDArray[np.int64], path:
 
 
 def delete_file(of: DataFile, file: PositionFile) -> DataFile:
-    """A delete file stands in the partition, and under the spec, of the data file that it is about."""
+    """Return a delete file in the partition, and under the spec, of its data file."""
     path = to_bytes(StringType(), of.file_path)
     bounds = [{_PATH: path, _POS: to_bytes(LongType(), at)} for at in (file.first, file.last)]
     made = DataFile.from_args(

@@ -40,15 +40,16 @@ _BATCH_ROWS = 1 << 17
 
 @dataclass(frozen=True)
 class RowReader:
-    """Data files of one table (or with its schema). `gone`: per file path the positions that are deleted, sorted.
-    `deletes`: the delete files that say so, by the path of the data file. `errors`: those that `numbered` met, of which
-    an engine that reads its batches passes on the text alone."""
+    """Data files of one table (or with its schema)."""
 
     table: Table
     files: Sequence[DataFile]
     gone: Mapping[str, Positions] = field(default_factory=dict)
+    """Per file path the positions that are deleted, sorted."""
     deletes: Mapping[str, Sequence[DataFile]] = field(default_factory=dict)
+    """The delete files that say so, by the path of the data file."""
     errors: list[Exception] = field(default_factory=list, compare=False)
+    """Those that `numbered` met, of which an engine that reads its batches passes on the text alone."""
 
     @property
     def rows(self) -> int:

@@ -18,10 +18,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PartLake(Lake):
-    """`whole` is opened for both; `shard` is the only one that is seen."""
+    """A lake as one shard sees it."""
 
     whole: Lake | None = None
+    """Opened for both."""
     shard: str = ""
+    """The only one that is seen."""
 
     @property
     def _base(self) -> Lake:

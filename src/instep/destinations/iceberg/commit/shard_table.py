@@ -124,14 +124,15 @@ class ShardTable(Table):
         return shard_of(file, self.metadata, self.within[0]) == self.within[1]
 
     def own_schema(self) -> Schema:
-        """Return what the shard's staged files have: its own columns, as they are stored."""
+        """Return the schema of the shard's staged files: its own columns, as they are stored."""
         metadata = json.loads(self.metadata.model_dump_json())
         fields = {f.name: f for f in current_fields(metadata)}
         own = read_table((self._identifier[0], self._identifier[-1]), metadata)
         return iceberg_schema([fields[c.name] for c in own.columns], self.metadata.current_schema_id)
 
     def totals_after(self, staged: TableMetadata) -> dict[str, str]:
-        """Return what a commit that leads to `staged` records of the shard's files; nothing if it makes no snapshot."""
+        """Return the record of the shard's files in a commit that leads to `staged`; nothing if it makes no
+        snapshot."""
         now, before = staged.current_snapshot(), self.metadata.current_snapshot()
         if now is None or (before is not None and now.snapshot_id == before.snapshot_id):
             return {}
@@ -143,7 +144,7 @@ class ShardTable(Table):
         return {TOTALS: json.dumps(grown(self._totals(), found))}
 
     def _totals(self) -> dict[str, int]:
-        """Return what the shard has now: counted where somebody has put the table back to before its last load."""
+        """Return the shard's totals now: counted where somebody has restored the table to before its last load."""
         metadata = json.loads(self.metadata.model_dump_json())
         if not load_is_gone(metadata):
             return totals(metadata)
@@ -161,7 +162,7 @@ class ShardTable(Table):
 
 @contextmanager
 def let_go(table: Table) -> Iterator[None]:
-    """Raises Conflict where another shard's maintenance has let go of the snapshot that is looked at."""
+    """Raise Conflict where another shard's maintenance has let go of the snapshot that is looked at."""
     try:
         yield
     except FileNotFoundError as error:
@@ -175,8 +176,8 @@ def _listed(table: ShardTable) -> set[tuple[str, ...]]:
 
 
 def land(table: Table, commit: Callable[[Table], T]) -> T:
-    """Return what `commit` makes of the table. A shard's commit is made again onto what others have committed
-    meanwhile, as long as its own files are what they were."""
+    """Commit and return the result. A shard's commit is repeated on top of others' commits, as long as its own files
+    are unchanged."""
     for number in range(1, TRIES + 1):
         try:
             return commit(table)

@@ -141,7 +141,7 @@ class ReplaceFiles(Producer, _OverwriteFiles):
 
     @contextmanager
     def _counting(self) -> Iterator[None]:
-        """The totals count delete files as well."""
+        """Count delete files in the totals as well."""
         gone, self._deleted_data_files = self._deleted_data_files, {*self._deleted_data_files, *self._deletes.values()}
         new, self._added_data_files = self._added_data_files, [*self._added_data_files, *self._added]
         try:

@@ -81,7 +81,7 @@ if TYPE_CHECKING:
 def execute(
     lake: Lake, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit, workers: FileWorkers
 ) -> None:
-    """All steps of one table; what is done already (a run before this one crashed) is not done again."""
+    """Execute all steps of one table; steps that a crashed run has done already are skipped."""
     if commit.part is None:
         return _execute(lake, ref, steps, after, commit, workers)
     return landed(lambda: _execute(lake, ref, steps, after, commit, workers))
@@ -201,7 +201,7 @@ def _alter(lake: Lake, ref: Ref, steps: Sequence[Step], after: Table, commit: Co
 
 
 def _take_part(lake: Lake, ref: Ref, steps: Sequence[Step], commit: Commit, workers: FileWorkers) -> None:
-    """A shard's change that leaves the columns of the whole table as they are."""
+    """Record a shard's change that leaves the columns of the whole table as they are."""
     table, metadata = _load(lake, ref)
     done = json.dumps([*changes_done(metadata), *(s.id for s in steps)][-MOST_CHANGES:])
     change = TableCommit(table)
@@ -249,7 +249,7 @@ def _set_fields(change: TableCommit, metadata: Mapping[str, Any], fields: Sequen
 
 
 def _tag(change: TableCommit, names: Sequence[str]) -> None:
-    """Keep the snapshot from before a drop: with it, the values can be brought back whatever happens to files."""
+    """Tag the snapshot from before a drop: with it, the values can be restored whatever happens to files."""
     main = change.metadata.current_snapshot()
     if main is not None and names:
         change.update(*(set_tag(f"{UNDO}{name}", main.snapshot_id) for name in names))
@@ -257,7 +257,7 @@ def _tag(change: TableCommit, names: Sequence[str]) -> None:
 
 
 def _replace(lake: Lake, ref: Ref, step: Step, table: Table, steps: Sequence[Step], commit: Commit) -> None:
-    """The new generation waits beside the old one, which readers keep until the first load swaps it in."""
+    """Prepare the new generation beside the old one, which readers keep until the first load swaps it in."""
     loaded, metadata = _load(lake, ref)
     _check_layout(ref, [step], metadata)
     done = json.dumps([*changes_done(metadata), *(s.id for s in steps)][-MOST_CHANGES:])
@@ -303,7 +303,7 @@ def _rename(lake: Lake, ref: Ref, new: Ref) -> None:
 
 
 def _park(lake: Lake, ref: Ref, step: Step, commit: Commit) -> None:
-    """A dropped table moves out of sight with all its files, to be purged when its time for undoing is over."""
+    """Move a dropped table out of sight with all its files; it is purged when its undo period ends."""
     table = lake.load(ref)
     if table is None:
         return
@@ -325,10 +325,8 @@ def _park(lake: Lake, ref: Ref, step: Step, commit: Commit) -> None:
 
 
 def unpark(lake: Lake, ref: Ref, table: Table, commit: Commit) -> None:
-    """The dropped table of this name and source id comes back with all its rows; nothing if it is back already.
-
-    Raises DestinationError if it is not kept any more, or if another table has its name.
-    """
+    """Bring back the dropped table of this name and source id with all its rows; do nothing if it is back already.
+    Raises DestinationError if it was purged, or if another table has its name."""
     if (found := lake.load(ref)) is None:
         old = parked(lake, ref, table.id)
         if old is None:

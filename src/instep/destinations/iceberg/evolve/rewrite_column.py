@@ -51,8 +51,8 @@ from instep.stage.task import ChunkProgress, Report
 def rewritten(
     lake: Lake, table: Table, change: TableCommit, rewrites: Sequence[Rewrite], commit: Commit, workers: FileWorkers
 ) -> Iterator[None]:
-    """Adds the rewritten files to `change`, if a column or the values of a shard's rows need it; takes them away again
-    if the commit is refused."""
+    """Add the rewritten files to `change`, if a column or the values of a shard's rows need it; takes them away
+    again if the commit is refused."""
     part = commit.part if commit.part and commit.part.moves else None
     if not (rewrites or part) or table.metadata.current_snapshot() is None:
         yield
@@ -192,7 +192,7 @@ def _fields(metadata: TableMetadata) -> tuple[IcebergField, ...]:
 
 
 def _totals(change: TableCommit, part: PartChange, files: Sequence[DataFile]) -> dict[str, str]:
-    """Return what is recorded of the shards' files once all of them were rewritten."""
+    """Return the record of the shards' files once all of them were rewritten."""
     shards, metadata = shards_of(change.metadata.properties), change.metadata
     found = {shard: [f for f in files if shard_of(f, metadata, part.column) == shard] for shard in shards}
     return {own_name(shard, TOTALS): json.dumps(_total(own)) for shard, own in found.items()}
@@ -205,10 +205,11 @@ def _total(files: Sequence[DataFile]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class _IcebergRewritePart:
-    """Some data files whose rows are written anew, as `spec` says. `table` has no snapshots."""
+    """Some data files whose rows are written anew, as `spec` says."""
 
     number: int
     table: TableMetadata
+    """Has no snapshots."""
     spec: StageSpec = field(repr=False)
     files: tuple[Old, ...]
     casts: _Casts

@@ -84,7 +84,7 @@ def _check_name(path: str, *names: str) -> None:
 
 
 def _field(entry: EvolvingColumn[IcebergField], column: Column, ids: Iterator[int]) -> IcebergField:
-    """NOT NULL is only ever relaxed: a column that is added to rows that exist is optional."""
+    """Return the field. NOT NULL is only ever relaxed: a column that is added to existing rows is optional."""
     if entry.stored is None or entry.rewrite is not None:
         at = next(ids)
         return IcebergField(at, column.name, iceberg_type(column.type, ids), False, column.comment)
@@ -94,7 +94,7 @@ def _field(entry: EvolvingColumn[IcebergField], column: Column, ids: Iterator[in
 
 
 def as_stored(table: Table, fields: Sequence[IcebergField]) -> Table:
-    """`table` as it reads back from `fields`: where it asks for NOT NULL and cannot have it, nullable."""
+    """Return `table` as it reads back from `fields`: nullable where NOT NULL is requested and impossible."""
     required = {f.name: f.required for f in fields}
     columns = tuple(replace(c, nullable=not required[c.name], comment=c.comment or None) for c in table.columns)
     return replace(table, columns=columns, comment=table.comment or None)

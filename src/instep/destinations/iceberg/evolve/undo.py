@@ -82,10 +82,8 @@ def dropped_fields(metadata: Metadata) -> dict[str, IcebergField]:
 
 
 def undrop_report(lake: Lake, ref: Ref, column: str) -> UndropReport:
-    """Return what of a dropped column can be restored.
-
-    Rows written since the drop have no value of it; those of files rewritten since have lost theirs.
-    """
+    """Report what of a dropped column can be restored. Rows written since the drop have no value of it; those of
+    files rewritten since have lost theirs."""
     table = lake.load(ref)
     if table is None:
         return UndropReport(f"table {'.'.join(ref)} is not there")
@@ -104,8 +102,8 @@ def undrop_report(lake: Lake, ref: Ref, column: str) -> UndropReport:
 def _lost(
     field: IcebergField, now: Mapping[str, DataFile], then: Mapping[str, DataFile], deleted: int
 ) -> tuple[int, int]:
-    """About how many rows came since without a value in the column, and how many lost theirs to a file that was
-    rewritten, of which `deleted` were none any more. Files that were put together have the column still."""
+    """Estimate how many rows came since without a value in the column, and how many lost theirs to a rewritten file,
+    of which `deleted` had been deleted. Compacted files still have the column."""
     ids = {field.id, *map(int, _INNER.findall(json.dumps(field.type)))}
     new = [file for path, file in now.items() if path not in then]
     gone = [file for path, file in then.items() if path not in now]
@@ -137,7 +135,7 @@ def _files(table: IcebergTable, snapshot: Any) -> dict[str, DataFile]:
 
 
 def arrow_type(kind: DataType, name: str) -> pa.DataType:
-    """Return what values of a type are in files."""
+    """Return the Arrow type of a type's values in files."""
     from instep.destinations.iceberg.evolve.schema_update import first_fields
     from instep.schema.catalog.catalog import Column, Table
 

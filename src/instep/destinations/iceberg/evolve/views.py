@@ -79,7 +79,7 @@ def _types(lake: Lake, table: Ref, fence: int) -> dict[str, Type] | None:
 
 
 def _put(lake: Lake, view: View, types: Mapping[str, Type]) -> None:
-    """Nothing if the view is already so."""
+    """Create or replace the view; do nothing if it is already so."""
     columns = tuple((name, column) for name, column in view.columns if column in types)
     view = View(view.ref, view.table, columns, view.owner)
     location, before = _own_views(lake).get(view.ref, ("", {}))
@@ -110,7 +110,7 @@ def _put(lake: Lake, view: View, types: Mapping[str, Type]) -> None:
 
 
 def _metadata(before: Mapping[str, Any], view: View, types: Mapping[str, Type], location: str) -> Mapping[str, Any]:
-    """Return what a view's metadata becomes; `before` itself if nothing changes."""
+    """Return a view's next metadata; `before` itself if nothing changes."""
     ids = count(1)
     numbered = [(next(ids), name, types[column]) for name, column in view.columns]
     fields = [IcebergField(number, name, _fresh(kind, ids)) for number, name, kind in numbered]
@@ -166,8 +166,9 @@ _for_later = suppress(Conflict, ConnectError, OSError)
 
 @contextmanager
 def in_step(lake: Lake, ref: Ref, steps: Sequence[Step], after: Table | None, fence: int) -> Iterator[None]:
-    """Around a commit that may change a table's columns or name. What would break a view leaves it before the commit,
-    and a wider type is told before it comes; new names and columns follow at once. A rename cannot be both."""
+    """Keep views working around a commit that may change a table's columns or name. What would break a view leaves
+    it before the commit, and a wider type is announced before it comes; new names and columns follow at once. A
+    rename cannot be both."""
     views = IcebergViews(lake)
     mine = [view for view in views.all().values() if view.table == ref]
     if mine and any(isinstance(s.change, TableRemoved) for s in steps):
@@ -188,7 +189,7 @@ def in_step(lake: Lake, ref: Ref, steps: Sequence[Step], after: Table | None, fe
 
 
 def _narrow(lake: Lake, mine: Sequence[View], steps: Sequence[Step], after: Table, fence: int) -> None:
-    """The views without the columns that go, with the types that are to come."""
+    """Replace the views by ones without the columns that are dropped, with the types to come."""
     table = next(view.table for view in mine)
     now = _types(lake, table, fence) or {}
     renamed = {s.change.before.name for s in steps if isinstance(s.change, ColumnRenamed)}
@@ -220,7 +221,7 @@ class IcebergViews(LakeFacet):
             _put(self.lake, view, types)
 
     def drop(self, ref: Ref) -> None:
-        """Nothing if there is no view of ours of this name."""
+        """Drop our view of this name; do nothing if there is none."""
         location, metadata = _own_views(self.lake).get(ref, ("", {}))
         if not location:
             return

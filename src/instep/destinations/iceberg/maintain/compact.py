@@ -49,7 +49,7 @@ COMMIT_BYTES = 1 << 30
 
 
 def compact(lake: Lake, ref: Ref, found: CompactionPlan, work: Upkeep) -> list[Packed]:
-    """Return what was put together; raises Conflict if the table moves meanwhile: what is committed by then stays."""
+    """Return what was compacted; raises Conflict if the table moves meanwhile: what is committed by then stays."""
     writing, done = (
         _Writing(lake, ref, work, found.table, f"{work.run}-maintain-{uuid.uuid4().hex[:8]}"),
         list[Packed](),
@@ -71,7 +71,7 @@ def compact(lake: Lake, ref: Ref, found: CompactionPlan, work: Upkeep) -> list[P
 
 
 def tidy_manifests(lake: Lake, ref: Ref, found: CompactionPlan, work: Upkeep) -> None:
-    """Fewer manifests, and no delete files of files that are gone; no data file is written."""
+    """Merge manifests and remove delete files of files that are gone; no data file is written."""
     merging = found.crowded or found.idle
     _Writing(lake, ref, work, found.table, "").commit([], {}, found.dangling, merging=merging)
     crashpoint("maintain.compacted")
@@ -151,7 +151,7 @@ class _Writing:
     def commit(
         self, packed: Sequence[Packed], tasks: Mapping[str, FileScanTask], more: Sequence[DataFile], *, merging: bool
     ) -> None:
-        """One fenced commit onto the snapshot that was read; what the last load recorded is repeated."""
+        """Commit once, inside the fence, onto the snapshot that was read; the record of the last load is repeated."""
         with self.new_files.landing([f.path for p in packed for f in p.files]):
             self.table = land(self.table, lambda now: self._commit(now, packed, tasks, more, merging=merging))
 
@@ -231,9 +231,7 @@ _MONOTONE = ("identity", "truncate", "year", "month", "day", "hour")
 
 @dataclass(frozen=True)
 class CompactionPlan:
-    """Compaction plan for a table's current snapshot. `packs`: the files of each bin. `dangling`: delete files of data
-    files that are gone. `idle`: an earlier partition spec is kept by a manifest of files that are gone, and by nothing
-    else. `why_not`: why nothing of it may be rewritten."""
+    """Compaction plan for a table's current snapshot."""
 
     table: Table
     metadata: Mapping[str, Any]
@@ -241,8 +239,11 @@ class CompactionPlan:
     deletes: Sequence[DataFile] = ()
     manifests: int = 0
     idle: bool = False
+    """An earlier partition spec is kept by a manifest of files that are gone, and by nothing else."""
     packs: Sequence[Sequence[FileScanTask]] = ()
+    """The files of each bin. `dangling`: delete files of data files that are gone."""
     why_not: str = ""
+    """Why nothing of it may be rewritten."""
 
     @property
     def dangling(self) -> list[DataFile]:
@@ -263,7 +264,7 @@ class CompactionPlan:
         return [t.file for t in self.tasks]
 
 
-def look(lake: Lake, ref: Ref, how: Maintenance, *, moving: bool = False) -> CompactionPlan:
+def plan_compaction(lake: Lake, ref: Ref, how: Maintenance, *, moving: bool = False) -> CompactionPlan:
     """Read manifests, no data file. Files are in the order in which their rows came. `moving`: those under an earlier
     partition spec are all rewritten, under the current one."""
     table, metadata = load_ours(lake, ref)
@@ -288,7 +289,7 @@ def look(lake: Lake, ref: Ref, how: Maintenance, *, moving: bool = False) -> Com
 
 
 def _by_place(tasks: Sequence[FileScanTask]) -> list[list[FileScanTask]]:
-    """Files of one partition are put together, and not with those of another."""
+    """Group files by partition: only files of one partition are compacted together."""
     groups: dict[object, list[FileScanTask]] = {}
     for task in tasks:
         groups.setdefault(place_of(task.file), []).append(task)

@@ -17,14 +17,15 @@ from instep.stage.task import ChunkProgress, Report
 
 @dataclass(frozen=True)
 class Bin:
-    """One task's data files. `table` has no snapshots, and a schema with the columns that `spec.schema` has. `order`:
-    columns and their directions if the table is sorted: then the rows are held and sorted."""
+    """One task's data files."""
 
     number: int
     table: TableMetadata
+    """Has no snapshots, and a schema with the columns that `spec.schema` has."""
     spec: StageSpec
     files: tuple[Old, ...]
     order: tuple[tuple[str, str], ...] = ()
+    """Columns and their directions if the table is sorted: then the rows are held and sorted."""
     io: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 

@@ -41,7 +41,7 @@ Metadata = Mapping[str, Any]
 
 
 def expired_snapshots(metadata: Metadata, how: Maintenance, now: int) -> tuple[int, ...]:
-    """The ids of snapshots that may go, from metadata alone."""
+    """Return the ids of snapshots that may expire, from metadata alone."""
     found = [(s["snapshot-id"], s["timestamp-ms"]) for s in metadata.get("snapshots", ())]
     if not shards_of(metadata["properties"]):
         return expirable(found, _retained_snapshots(metadata), how, now)
@@ -49,8 +49,9 @@ def expired_snapshots(metadata: Metadata, how: Maintenance, now: int) -> tuple[i
 
 
 def _expired_of_shards(metadata: Metadata, going: Callable[[set[int]], tuple[int, ...]]) -> tuple[int, ...]:
-    """A shard's last load is kept while the table could be put back to a snapshot from before it: only then has it to
-    be told from rows that are there. Nothing goes while a shard's load is none of the table any more."""
+    """Return the ids that may expire of a shared table. A shard's last load is retained while the table could be
+    restored to a snapshot from before it, as only then it must be recognised by its rows. Nothing expires while a
+    shard's load is not part of the table."""
     if any(is_rolled_back(metadata, name) for name in shards_of(metadata["properties"])):
         return ()
     order = {s["snapshot-id"]: s.get("sequence-number", 0) for s in metadata.get("snapshots", ())}
@@ -82,7 +83,8 @@ def _retained_snapshots(metadata: Metadata) -> set[int]:
 
 
 def expire(lake: Lake, ref: Ref, work: Upkeep) -> tuple[int, int]:
-    """Snapshots that went, and files. A crash after the commit leaves files that `orphans` finds."""
+    """Expire snapshots; return their number and that of their files. A crash after the commit leaves files that
+    `orphans` finds."""
     table, metadata = load_ours(lake, ref)
     gone = expired_snapshots(metadata, work.how, now_ms())
     if not gone:
@@ -118,8 +120,8 @@ def _land(change: TableCommit, table: Table, fence: int) -> None:
 
 
 def _specs(table: Table, rest: Sequence[Snapshot]) -> Iterator[TableUpdate]:
-    """Earlier partition specs go with the last snapshot that has files of them: columns are guarded no longer for their
-    sake."""
+    """Yield the removal of partition specs whose last snapshot with files expires: columns are no longer guarded
+    because of them."""
     used = {m.partition_spec_id for m in _manifests(table, rest).values()} | {table.metadata.default_spec_id}
     if gone := [s.spec_id for s in table.metadata.partition_specs if s.fields and s.spec_id not in used]:
         yield RemovePartitionSpecsUpdate.model_validate({"spec-ids": gone})
@@ -162,8 +164,8 @@ def plain(uri: str) -> str:
 
 
 def orphans(lake: Lake, ref: Ref, work: Upkeep) -> list[tuple[str, int]]:
-    """(path, bytes) of files in the table's folders for data and metadata that no snapshot names, that are older than
-    the safe age and than every run that is alive. Raises if a manifest cannot be read: then nothing is known."""
+    """Return (path, bytes) of files in the table's folders for data and metadata that no snapshot names, older than
+    the safe age and than every active run. Raises if a manifest cannot be read: then nothing is known."""
     limit = now_ms() - work.how.orphan_age * DAY_MS
     limit = min(limit, work.live) if work.live is not None else limit
     table = load_ours(lake, ref)[0]
@@ -229,7 +231,8 @@ _OF_FENCE = re.compile(r"upsert-(\d+)-")
 
 
 def remove_uncommitted_files(lake: Lake, ref: Ref, runs: Mapping[str, int]) -> None:
-    """`runs`: fences by run id. Call it after a claim: what these runs have not committed by then, they never will."""
+    """Delete what these runs (fences by run id) wrote and did not commit. Call it after a claim: by then they can
+    commit no more."""
     table = lake.load(ref)
     if table is None:
         return
@@ -250,7 +253,7 @@ def remove_uncommitted_files(lake: Lake, ref: Ref, runs: Mapping[str, int]) -> N
 
 
 def _remove_uncommitted_quarantine(lake: Lake, table: Table, runs: Mapping[str, int]) -> None:
-    """Held values stay with the rows that their run has committed, and go if there are none."""
+    """Delete quarantine files of runs that have committed no rows."""
     place = own_quarantine(table)
     committed = {s.summary.additional_properties.get(RUN) for s in table.metadata.snapshots if s.summary}
     committed.add((json.loads(table.properties.get(STATE, "null")) or {}).get("run"))
@@ -270,8 +273,8 @@ def _known(table: Table) -> set[str]:
 
 
 def purge_expired(lake: Lake, refs: Iterable[Ref], fence: int) -> list[str]:
-    """Names of the tags that went from these tables (one commit each), and of the dropped tables that are deleted.
-    Raises Fenced if a later run has claimed one of them."""
+    """Delete expired tags of these tables (one commit each) and expired dropped tables; return their names. Raises
+    Fenced if a later run has claimed one of them."""
     days, gone = lake.config.undo_days, []
     for ref, metadata in lake.metadata(refs).items():
         if is_ours(metadata) and expired(metadata, days):

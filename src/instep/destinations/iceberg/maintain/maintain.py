@@ -12,7 +12,13 @@ from instep.destinations.base import Layout, Maintained, Ref, Upkeep
 from instep.destinations.iceberg.commit.fence import check_fence
 from instep.destinations.iceberg.evolve.undo import now_ms
 from instep.destinations.iceberg.maintain import procedures
-from instep.destinations.iceberg.maintain.compact import MAINTAINED, CompactionPlan, compact, look, tidy_manifests
+from instep.destinations.iceberg.maintain.compact import (
+    MAINTAINED,
+    CompactionPlan,
+    compact,
+    plan_compaction,
+    tidy_manifests,
+)
 from instep.destinations.iceberg.maintain.expire import expire, expired_snapshots, orphans, remove
 from instep.destinations.iceberg.metadata.catalog import Lake, LakeFacet
 from instep.destinations.iceberg.metadata.records import FENCE, Metadata, load_state, ours, read_pending
@@ -35,7 +41,7 @@ def _maintained(metadata: Metadata) -> dict[str, int]:
 
 
 def _again(step: Callable[[], T]) -> T:
-    """A table that moves meanwhile is looked at anew, a few times."""
+    """Retry the step a few times if the table moves meanwhile."""
     for left in range(TRIES - 1, -1, -1):
         try:
             return step()
@@ -48,7 +54,7 @@ def _again(step: Callable[[], T]) -> T:
 
 
 def _files(lake: Lake, ref: Ref, work: Upkeep) -> Maintained:
-    found = look(lake, ref, work.how, moving=work.moving)
+    found = plan_compaction(lake, ref, work.how, moving=work.moving)
     done = _before(found)
     if found.why_not:
         return replace(done, notes=(f"its files are left as they are: {found.why_not}",))
@@ -61,7 +67,7 @@ def _files(lake: Lake, ref: Ref, work: Upkeep) -> Maintained:
         tidy_manifests(lake, ref, found, work)
     else:
         return done
-    now = look(lake, ref, work.how)
+    now = plan_compaction(lake, ref, work.how)
     return replace(done, files=len(now.tasks), bytes=now.bytes, deletes=len(now.deletes), manifests=now.manifests)
 
 
@@ -74,7 +80,7 @@ def _before(found: CompactionPlan) -> Maintained:
 
 def _would(lake: Lake, ref: Ref, work: Upkeep) -> Maintained:
     """Preview maintenance from metadata alone: sizes of files not yet written are estimated from their live rows."""
-    found = look(lake, ref, work.how, moving=work.moving)
+    found = plan_compaction(lake, ref, work.how, moving=work.moving)
     before = _before(found)
     gone = len(expired_snapshots(found.metadata, work.how, now_ms()))
     lost = orphans(lake, ref, work) if work.deep else []

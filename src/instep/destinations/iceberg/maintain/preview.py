@@ -31,10 +31,8 @@ _OWN_PLACES = ("write.data.path", "write.metadata.path", "write.object-storage.e
 
 @contextmanager
 def lake_beside(lake: Lake, refs: Collection[Ref]) -> Iterator[Lake]:
-    """Give a lake that has these tables as they are now; it and all that is written into it are gone at the end.
-
-    Raises Blocked where the warehouse is no folder and no bucket, but a name that only its catalog knows.
-    """
+    """Open a lake that has these tables as they are now; it and all that is written into it are deleted at the end.
+    Raises Blocked where the warehouse is no folder and no bucket, but a name that only its catalog knows."""
     if not lake.is_sqlite and "://" not in lake.config.warehouse:
         raise Blocked(
             f"lake {lake.config.name} has no place for a preview: its warehouse is a name of its catalog",

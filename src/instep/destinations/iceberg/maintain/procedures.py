@@ -78,14 +78,15 @@ def _is_reached(lake: Lake) -> bool:
 
 @dataclass(frozen=True)
 class StandIn:
-    """A table's metadata under another name, in a catalog of its own, whose `database` is a file. `folder`: where data
-    files are written, `metadata`: where all others are."""
+    """A table's metadata under another name, in a catalog of its own, whose `database` is a file."""
 
     spark: Procedures
     catalog: str
     database: str
     folder: str
+    """Where data files are written."""
     metadata: str
+    """Where all others are."""
     io: Mapping[str, str] = field(repr=False)
 
     def call(self, procedure: str, **arguments: str) -> list[dict[str, Any]]:
@@ -152,7 +153,7 @@ def _metadata(lake: Lake, table: Table, folder: str, own: str) -> Any:
 
 
 def compact(lake: Lake, ref: Ref, session: SparkSession, work: Upkeep) -> Maintained:
-    """Put small files together, take deleted rows out of others, and rewrite manifests, in one fenced commit. Raises
+    """Compact small files, rewrite files with deleted rows, and rewrite manifests, in one fenced commit. Raises
     Conflict if the table moves meanwhile."""
     table, metadata = load_ours(lake, ref)
     done, base = _before(table), table.metadata.current_snapshot()
@@ -192,7 +193,8 @@ def compact(lake: Lake, ref: Ref, session: SparkSession, work: Upkeep) -> Mainta
 
 
 def expire(lake: Lake, ref: Ref, session: SparkSession, work: Upkeep) -> tuple[int, int]:
-    """Snapshots that went, and files: Spark tells those that no other snapshot names, and deletes them."""
+    """Expire snapshots by Spark, which finds and deletes the files that no other snapshot names; return the numbers
+    of both."""
     table, metadata = load_ours(lake, ref)
     gone = expired_snapshots(metadata, work.how, now_ms())
     if not gone or table.properties.get("gc.enabled", "true") != "true":
@@ -257,7 +259,7 @@ def _new_snapshots(table: Table, base: Snapshot) -> list[Snapshot]:
 
 
 def _adopt(table: Table, metadata: Mapping[str, Any], made: Sequence[Snapshot], work: Upkeep) -> Table:
-    """Land what was made of the stand-in, onto the snapshot that it began with; what the last load recorded is
+    """Land what was made on the stand-in, onto the snapshot that it began with; the record of the last load is
     repeated."""
     base, state = _current(table), load_state(metadata)
     assert state is not None, "a table without a load is left alone"

@@ -69,7 +69,7 @@ def _savepoint(ref: Ref, metadata: Metadata, found: Mapping[int, Any], id: int, 
 
 
 def _cursor(found: Mapping[int, Any], id: int | None) -> str:
-    """Return what the last load of ours up to there recorded."""
+    """Return the cursor recorded by our last load up to there."""
     while id is not None and id in found:
         if RUN in (summary := found[id]["summary"]):
             return str(summary.get(CURSOR, ""))
@@ -130,7 +130,7 @@ class IcebergSavepoints(LakeFacet):
     """Snapshots that a table can be put back to."""
 
     def savepoints(self, ref: Ref) -> list[Savepoint]:
-        """Return what the table's readers have seen, newest first."""
+        """Return the snapshots that readers have seen, newest first."""
         _, metadata = load_ours(self.lake, ref)
         found = {s["snapshot-id"]: s for s in metadata.get("snapshots", ())}
         seen = {
@@ -140,13 +140,13 @@ class IcebergSavepoints(LakeFacet):
         return sorted(points, key=lambda p: (p.at, p.current), reverse=True)
 
     def rows_at(self, ref: Ref, snapshot: int) -> int:
-        """Looks for each of the snapshot's files first; reads those with deleted rows."""
+        """Return the rows of a snapshot after checking that its files exist; files with deleted rows are read."""
         table, _ = load_ours(self.lake, ref)
         _check_files(table, snapshot)
         return int(table.scan(snapshot_id=snapshot, selected_fields=()).count())
 
     def restore(self, ref: Ref, snapshot: int, base: int, rows: int, commit: Commit) -> None:
-        """One commit: `main` stands on the snapshot, the table's record says so, a tag keeps what was there."""
+        """Point `main` to the snapshot, record it in the table, and tag what was there, in one commit."""
         table, metadata = load_ours(self.lake, ref)
         now = metadata.get("current-snapshot-id")
         if now == snapshot:
@@ -214,10 +214,8 @@ class IcebergClones(LakeFacet):
     """Copies of tables: the same files under another name."""
 
     def clone_table(self, ref: Ref, place: Ref, commit: Commit) -> int | None:
-        """Makes the copy and returns its rows, soft-deleted ones included; None, and no copy, for a table without rows.
-
-        A copy of this very snapshot that is there already is fine; Conflict if anything else has the name.
-        """
+        """Make the copy and returns its rows, soft-deleted ones included; None, and no copy, for a table without
+        rows.  A copy of this very snapshot that is there already is fine; Conflict if anything else has the name."""
         table, metadata = load_ours(self.lake, ref)
         main = table.metadata.current_snapshot()
         state = load_state(metadata)
@@ -236,10 +234,8 @@ class IcebergClones(LakeFacet):
         return int(main.summary.additional_properties.get("total-records", 0)) if main.summary else 0
 
     def purge_clone(self, place: Ref, fence: int) -> None:
-        """Deletes a copy; the files that only it still names are the table's to expire. One that is gone is fine.
-
-        Raises DestinationError for a table that is no copy.
-        """
+        """Delete a clone; files that only it still names are the table's to expire. Do nothing if it is gone. Raises
+        DestinationError for a table that is no clone."""
         found = self.lake.load(place)
         if found is None:
             return

@@ -172,9 +172,10 @@ class FileChunk(Chunk):
 
 @dataclass(frozen=True)
 class IcebergReader:
-    """Reads data files in a task. `table` has no snapshots: they are not needed, and may be many."""
+    """Reads data files in a task."""
 
     table: TableMetadata
+    """Has no snapshots: they are not needed, and may be many."""
     location: str
     io: Mapping[str, str] = field(repr=False)
     names: tuple[str, ...]

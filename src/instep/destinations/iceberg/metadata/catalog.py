@@ -39,8 +39,8 @@ CATALOGS: Mapping[str, str] = {"rest": "pyiceberg", "sql": "sqlalchemy", "hive":
 
 
 def for_java(warehouse: str, properties: Mapping[str, str]) -> dict[str, str]:
-    """Return what Spark's catalog needs beside `properties`; nothing for a folder. Tables in S3 are read and written by
-    `S3_IO`, without Hadoop's file systems."""
+    """Return what Spark's catalog needs beside `properties`; nothing for a folder. Tables in S3 are read and written
+    by `S3_IO`, without Hadoop's file systems."""
     if not warehouse.startswith(_S3) and "s3.endpoint" not in properties:
         return {}
     out = {"io-impl": S3_IO} if warehouse.startswith(_S3) else {}
@@ -243,7 +243,7 @@ class Lake:
 
     @contextmanager
     def open_database(self) -> Iterator[sqlite3.Connection]:
-        """The catalog's file; ConnectError if it cannot be opened, read or written."""
+        """Open the catalog's file; raises ConnectError if it cannot be opened, read or written."""
         try:
             read_only = self._is_read_only
             place = self._read_only_uri if read_only else self.database
@@ -281,8 +281,8 @@ class Lake:
         return True
 
     def ensure_namespace(self, namespace: str) -> None:
-        """Threads of this process take turns; another process that is faster has done the same. While tables wait for
-        their rows each namespace is looked up once."""
+        """Create the namespace if it is missing. Threads of this process take turns; another process may have
+        created it first. While tables wait for their rows, each namespace is looked up once."""
         with self._namespaces:
             if namespace in self.deferred_creates.namespaces:
                 return
@@ -361,7 +361,7 @@ class Lake:
         return {(row[0], row[1]): row[2] for row in rows}
 
     def parse(self, location: str) -> Metadata:
-        """Metadata files never change, so what has been read stays read."""
+        """Parse a metadata file; they never change, so results are cached."""
         if location not in self._parsed:
             if len(self._parsed) > 2000:
                 self._parsed.clear()
@@ -389,7 +389,7 @@ class Lake:
         return [(ns[0], name) for ns in self.catalog.list_namespaces() for name in self.names(ns[0])]
 
     def io(self) -> dict[str, str]:
-        """Return what tasks need to reach the warehouse; nothing for a local folder."""
+        """Return the properties by which tasks reach the warehouse; nothing for a local folder."""
         if self.warehouse.startswith("file://"):
             return {}
         catalog = ("uri", "credential", "token", "warehouse", "type")
@@ -414,7 +414,7 @@ class Lake:
         return message
 
     def spark_conf(self) -> dict[str, str]:
-        """Spark's settings for the same catalog, without anything secret."""
+        """Return Spark's settings for the same catalog, without secrets."""
         conf = {"": "org.apache.iceberg.spark.SparkCatalog", ".cache-enabled": "false"}
         if self.is_sqlite:
             conf |= {
@@ -433,8 +433,8 @@ class Lake:
         return {f"spark.sql.catalog.{self.name}{k}": v for k, v in conf.items()}
 
     def spark_files(self, catalog: str) -> tuple[dict[str, str], dict[str, str]]:
-        """Return what another catalog of Spark needs to reach the warehouse's files: its settings, and those that
-        nobody may see."""
+        """Return the settings by which another catalog of Spark reaches the warehouse's files: plain ones, and
+        secret ones."""
         own = {k: v for k, v in self.io().items() if k != LOCAL_FILES}
         own |= for_java(self.warehouse, own)
         names = {k: f"spark.sql.catalog.{catalog}.{k}" for k in own}

@@ -33,7 +33,7 @@ def iceberg_schema(fields: Sequence[IcebergField], schema_id: int = 0, identifie
 
 
 def arrow_schema(schema: Schema) -> pa.Schema:
-    """The Arrow schema that files of the table must have: names, order, types, units and `PARQUET:field_id`."""
+    """Return the Arrow schema that files of the table must have: names, order, types, units and `PARQUET:field_id`."""
     return pa.schema([_bare(f) for f in schema_to_pyarrow(schema)])
 
 
@@ -60,7 +60,7 @@ def data_files(files: Sequence[StagedFile], metadata: TableMetadata, schema: Sch
 def readable_files(
     files: Sequence[StagedFile], metadata: TableMetadata, schema: Schema | None = None
 ) -> list[DataFile]:
-    """Return the same of files that are read and not adopted: they belong to no partition."""
+    """Return data files that are read and not adopted: they belong to no partition."""
     return _data_files(files, metadata, schema, adopted=False)
 
 
@@ -103,7 +103,8 @@ def _partition(file: StagedFile, metadata: TableMetadata) -> Record:
 
 
 def _checked_footer(file: StagedFile, expected: pa.Schema, *, narrower: bool = False) -> pq.FileMetaData:
-    """`narrower`: of columns that another shard may have widened since."""
+    """Return the footer of a file that has the expected columns; with `narrower`, of a column that another shard may
+    have widened since."""
     try:
         footer = pq.read_metadata(pa.BufferReader(file.footer))
     except (pa.ArrowInvalid, OSError) as error:
@@ -193,7 +194,7 @@ def _field_id(field: pa.Field) -> str:
 
 
 def unit_problem(footer: pq.FileMetaData) -> str:
-    """Timestamps that are not kept in microseconds: Spark reads them as times near 1970."""
+    """Return which timestamps are not in microseconds ("" if none): Spark reads those as times near 1970."""
     for number in range(footer.num_columns):
         column = footer.schema.column(number)
         logical = json.loads(column.logical_type.to_json())

@@ -247,7 +247,7 @@ def lay_out(change: TableCommit, steps: Sequence[Step], part: PartChange | None 
 
 
 def _order_updates(change: TableCommit, fields: Sequence[Mapping[str, Any]]) -> tuple[TableUpdate, ...]:
-    """An order that the table has had is taken up again."""
+    """Return the updates that set the sort order; an order that the table has had is used again."""
     from pyiceberg.table.sorting import SortOrder
     from pyiceberg.table.update import AddSortOrderUpdate, SetDefaultSortOrderUpdate
 

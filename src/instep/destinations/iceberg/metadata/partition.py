@@ -38,7 +38,7 @@ _TAKES = {
 }
 
 
-def fault(term: PartitionTerm, kind: DataType) -> str:
+def partition_error(term: PartitionTerm, kind: DataType) -> str:
     """Return why a column of this type cannot be partitioned so; "" if it can."""
     if isinstance(kind, Array | Struct):
         return f"{kind} has no partitions"
@@ -136,7 +136,8 @@ def partitioning(metadata: TableMetadata) -> Partitioning | None:
 
 
 def partitioned_by(metadata: TableMetadata, layout_terms: Sequence[PartitionTerm]) -> tuple[TableUpdate, ...]:
-    """New files are written by these terms from now on. A spec that the table has had is taken up again."""
+    """Return the updates for new files to be partitioned by these terms; a spec that the table has had is used
+    again."""
     from pyiceberg.partitioning import PartitionSpec
     from pyiceberg.table.update import AddPartitionSpecUpdate, SetDefaultSpecUpdate
 
@@ -159,7 +160,7 @@ def partitioned_by(metadata: TableMetadata, layout_terms: Sequence[PartitionTerm
 
 
 def same_partition_fields(metadata: TableMetadata) -> Any:
-    """Return what a commit of another spec requires: nobody has added partition fields meanwhile."""
+    """Return the requirement of a commit of another spec: nobody has added partition fields meanwhile."""
     from pyiceberg.table.update import AssertLastAssignedPartitionId
 
     return AssertLastAssignedPartitionId.model_validate({"last-assigned-partition-id": metadata.last_partition_id})
@@ -170,7 +171,7 @@ def _spelled(term: PartitionTerm) -> str:
 
 
 def _name(term: PartitionTerm, taken: set[str], columns: set[str]) -> str:
-    """Name a partition field as Spark does; an identity is called as its column."""
+    """Return the name that Spark gives a partition field; an identity has its column's."""
     if term.transform == "identity":
         name = term.column
     else:

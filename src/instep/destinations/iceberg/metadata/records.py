@@ -54,7 +54,7 @@ def table_properties(table: Table, fields: Iterable[IcebergField]) -> dict[str, 
 
 
 def _record(column: Column) -> dict[str, Any]:
-    """Return what Iceberg does not say about a column itself."""
+    """Return what a column's record adds to Iceberg's own."""
     return {k: v for k, v in column_to_dict(column).items() if k not in ("name", "nullable", "comment")}
 
 
@@ -71,7 +71,7 @@ def read_table(ref: Ref, metadata: Metadata) -> Table:
 
 
 def _column(field: IcebergField, record: Mapping[str, Any]) -> Column:
-    """A recorded type holds only while the column is still stored as it: what Iceberg says wins."""
+    """Return the column with its recorded type, or with Iceberg's if it is stored as another one now."""
     kind = record.get("type") or str(data_type(field.type))
     column = column_from_dict({**record, "type": kind, "name": field.name})
     if not is_stored_as(field.type, column.type):
@@ -110,7 +110,7 @@ def ours(ref: Ref, metadata: Metadata) -> Mapping[str, str]:
 
 
 def not_ours(ref: Ref) -> DestinationError:
-    """Return what is said of a table that something else made."""
+    """Return the error for a table that something else made."""
     return DestinationError(
         f"table {'.'.join(ref)} exists and is not ours: it carries no {TABLE} property",
         hint="choose another namespace or table name, or adopt the table first",
@@ -142,8 +142,7 @@ def version_of(snapshot: int | None, schema: int) -> str:
 
 
 def load_state(metadata: Metadata) -> LoadState | None:
-    """Return what the last data commit recorded; after a rollback manually, what the snapshot rolled back to
-    recorded."""
+    """Return the record of the last data commit; after a rollback by hand, that of the snapshot rolled back to."""
     main = _snapshot(metadata, metadata.get("current-snapshot-id"))
     saved = json.loads(metadata["properties"].get(STATE, "null"))
     if main is not None and saved is not None and _rolled_back(metadata, saved["snapshot"]):
@@ -160,7 +159,7 @@ def load_state(metadata: Metadata) -> LoadState | None:
 
 
 def table_size(metadata: Metadata) -> TableSize:
-    """Return what loads have counted, or what snapshots sum up of a table that something else has written."""
+    """Return the size that loads have counted, or the snapshots' sums for a table that something else has written."""
     state, total = load_state(metadata), totals(metadata)
     if state is not None:
         return TableSize(state.rows, state.bytes)
@@ -182,7 +181,7 @@ def is_rolled_back(metadata: Metadata, shard: str) -> bool:
 
 
 def load_is_gone(metadata: Metadata, state: str = STATE) -> bool:
-    """Return the same of the load that the property `state` records."""
+    """Return whether the load that the property `state` records was rolled back."""
     saved = json.loads(metadata["properties"].get(state, "null"))
     return saved is not None and _rolled_back(metadata, saved["snapshot"])
 

@@ -104,7 +104,8 @@ def is_stored_as(stored: Type, kind: DataType) -> bool:
 
 
 def promote_stored(stored: Type, kind: DataType, ids: Iterator[int], column: str) -> Type:
-    """`stored` grown to hold `kind`, ids kept; raises IllegalChange where Iceberg has no such promotion."""
+    """Return `stored` widened to hold `kind`, ids unchanged; raises IllegalChange where Iceberg has no such
+    promotion."""
     if is_stored_as(stored, kind):
         return stored
     if isinstance(stored, str):
@@ -138,7 +139,7 @@ def _promote_struct(stored: Mapping[str, Any], kind: Struct, ids: Iterator[int],
 
 
 def _promotes(before: str, after: str) -> bool:
-    """Iceberg's own promotions: nothing else, whatever a library would let through."""
+    """Return whether Iceberg itself has this promotion, whatever a library would let through."""
     if (before, after) in {("int", "long"), ("float", "double")}:
         return True
     if not (before.startswith("decimal(") and after.startswith("decimal(")):

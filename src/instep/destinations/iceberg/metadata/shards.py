@@ -38,7 +38,7 @@ Metadata = Mapping[str, Any]
 
 
 def own_name(shard: str, name: str) -> str:
-    """Return what a shard's own property is called in the table's metadata; any other keeps its name."""
+    """Return the name of a shard's own property in the table's metadata; any other keeps its name."""
     what = name.removeprefix("instep.")
     return f"{SHARD}.{shard}.{what}" if name != what and what in _OWN else name
 
@@ -101,8 +101,7 @@ def _stored(own: Column, there: Column) -> Column:
 
 
 def part_properties(properties: Properties, part: PartChange) -> dict[str, str]:
-    """Return what a schema commit records of a shard, and the table's next shape. A shard that begins anew has no
-    load."""
+    """Return a schema commit's record of a shard, and the table's next shape. A shard that starts over has no load."""
     record = json.dumps(table_to_dict(part.table), separators=(",", ":"), ensure_ascii=False)
     own = {f"{SHARD}.{part.shard}.table": record, own_name(part.shard, "instep.fence"): str(part.fence)}
     place = own_name(part.shard, PLACE)
@@ -114,7 +113,7 @@ def part_properties(properties: Properties, part: PartChange) -> dict[str, str]:
 
 
 def totals(metadata: Metadata) -> dict[str, int]:
-    """Files, bytes and records of a table, or of the shard that it is seen by, by their names in summaries."""
+    """Return files, bytes and records of a table, or of the shard by which it is seen, by their names in summaries."""
     if text := metadata["properties"].get(TOTALS):
         found: dict[str, int] = json.loads(text)
         return found

@@ -108,7 +108,7 @@ class SqliteCatalog(SqlCatalog):
 
     @contextmanager
     def _database(self) -> Iterator[sqlite3.Connection]:
-        """A connection of SQLAlchemy's pool, which nobody else uses meanwhile."""
+        """Take a connection of SQLAlchemy's pool, which nobody else uses meanwhile."""
         pooled = self.engine.raw_connection()
         try:
             found = pooled.driver_connection

@@ -113,7 +113,7 @@ def schema_is(schema_id: int, last_column_id: int) -> tuple[AssertCurrentSchemaI
 
 
 def spec_is(spec_id: int) -> AssertDefaultSpecId:
-    """New files still belong under this partition spec."""
+    """Require that new files still belong under this partition spec."""
     return AssertDefaultSpecId.model_validate({"default-spec-id": spec_id})
 
 
@@ -133,8 +133,8 @@ def creation(schema: Schema, location: str, properties: Mapping[str, str]) -> tu
 
 
 def no_metadata() -> TableMetadata:
-    """Return what a table's creation starts from. pyiceberg makes it anew each time, at a tenth of the cost of a
-    table."""
+    """Return the metadata from which a table's creation starts. pyiceberg makes it each time, at a tenth of the cost
+    of a table."""
     return _no_metadata().model_copy(deep=True)
 
 

@@ -106,8 +106,7 @@ class KeyIndex:
 
 @dataclass
 class _Pass:
-    """One pass over both sides. `nearby`: staged batches with the number of their first row; `paired`: staged rows that
-    have their equal partner; `tags` are those of the table's rows that are left."""
+    """One pass over both sides."""
 
     db: duckdb.DuckDBPyConnection
     plan: MergePlan
@@ -116,7 +115,9 @@ class _Pass:
     index: KeyIndex
     names: Sequence[str]
     nearby: deque[tuple[int, pa.RecordBatch]] = field(default_factory=deque)
+    """Staged batches with the number of their first row; `paired`: staged rows that have their equal partner."""
     tags: list[Numbers] = field(default_factory=list)
+    """Those of the table's rows that are left."""
     end: int = 0
 
     def run(self) -> bool:
@@ -152,7 +153,7 @@ class _Pass:
     def _equal(
         self, rows: pa.RecordBatch, partners: Numbers, coming: Iterator[pa.RecordBatch]
     ) -> npt.NDArray[np.bool_]:
-        """Return which rows have an equal partner among the staged rows nearby, and note those."""
+        """Return which rows have an equal partner among the staged rows nearby, and mark those."""
         equal = np.zeros(len(rows), dtype=np.bool_)
         if not (known := partners[partners >= 0]).size:
             return equal

@@ -134,7 +134,7 @@ def drop_staging(lake: Lake, ref: Ref, *, below: int) -> None:
 
 
 def summary(commit: Commit) -> dict[str, str]:
-    """Return what a data commit writes into its snapshot's summary."""
+    """Return the properties in a data commit's snapshot summary."""
     properties = {RUN: commit.run, FENCE: str(commit.fence), CURSOR: commit.cursor, ACCEPTED: commit.accepted}
     return properties | {CHANGES: ",".join(commit.changes)}
 
@@ -173,7 +173,7 @@ class IcebergLoads(LakeFacet):
     """Loads of whole files."""
 
     def claim(self, ref: Ref, fence: int) -> None:
-        """Takes the table for `fence` and clears what dead runs left on it. Raises Fenced if a later run has it."""
+        """Take the table for `fence` and clears what dead runs left on it. Raises Fenced if a later run has it."""
         for left in range(CLAIM_TRIES - 1, -1, -1):
             table = self.lake.load(ref)
             if table is None:
@@ -195,7 +195,7 @@ class IcebergLoads(LakeFacet):
     def append(
         self, ref: Ref, files: Sequence[StagedFile], commit: Commit, spark: SparkStart | None = None
     ) -> LoadOutcome:
-        """Adds the files' rows. Files that this run has added already are not added twice."""
+        """Add the files' rows. Files that this run has added already are not added twice."""
         table, metadata = load_ours(self.lake, ref)
         if read_pending(ref, metadata):
             raise DestinationError(
@@ -217,6 +217,6 @@ class IcebergLoads(LakeFacet):
     def overwrite(
         self, ref: Ref, files: Sequence[StagedFile], commit: Commit, spark: SparkStart | None = None
     ) -> LoadOutcome:
-        """Put the files' rows in the place of all others; views follow a new generation."""
+        """Replace all rows by the files' rows; views follow a new generation."""
         with in_step(self.lake, ref, (), None, commit.fence):
             return overwrite(self.lake, ref, files, commit)

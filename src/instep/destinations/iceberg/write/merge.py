@@ -58,7 +58,8 @@ _SPARK_TYPES = {
 def _merge(
     lake: Lake, spark: SparkStart | None, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit
 ) -> LoadOutcome:
-    """Readers see the rows before or after, and never a half. A crash at any point leaves `main` as it was."""
+    """Merge on a branch: readers see the rows before or after, never half of them, and a crash at any point leaves
+    `main` as it was."""
     table, metadata = load_ours(lake, ref)
     check_fence(table.metadata, commit.fence, ".".join(ref))
     if read_pending(ref, metadata):
@@ -110,7 +111,7 @@ def _check(ref: Ref, metadata: Mapping[str, Any], files: Sequence[StagedFile], h
 
 
 def _with_base(table: IcebergTable, commit: Commit) -> IcebergTable:
-    """A branch starts at a snapshot: a table without one gets an empty one."""
+    """Return the table with a snapshot: a branch needs one to start at, so a table without one gets an empty one."""
     if table.metadata.current_snapshot() is not None:
         return table
     change = TableCommit(table)
@@ -144,7 +145,7 @@ def _land(found: Upsert | SparkUpsert, metadata: Mapping[str, Any], how: Merge, 
 def _note(
     table: IcebergTable, metadata: Mapping[str, Any], commit: Commit, outcome: LoadOutcome | None = None
 ) -> LoadOutcome:
-    """Nothing changed: the cursor moves on all the same."""
+    """Record a load that changed nothing: the cursor moves on all the same."""
     snapshot = table.metadata.current_snapshot()
     assert snapshot is not None
     change = TableCommit(table)
@@ -173,7 +174,7 @@ def _staging(lake: Lake, ref: Ref, how: Merge, commit: Commit) -> list[Ref]:
 def _stage(
     lake: Lake, table: IcebergTable, files: Sequence[StagedFile], how: Merge, names: Sequence[Ref]
 ) -> StagedMerge:
-    """Staging tables with the target's own field ids, so that Spark reads the very types."""
+    """Create staging tables with the target's own field ids, so that Spark reads exactly its types."""
     lake.ensure_namespace(lake.staging)
     metadata = json.loads(table.metadata.model_dump_json())
     schema = iceberg_schema(current_fields(metadata))
@@ -205,7 +206,7 @@ def merge_plan(
     how: Merge,
     staged: Sequence[Ref],
 ) -> MergePlan:
-    """What Spark is asked to do. Retained and unread columns are set in new rows only; `meta` counts as a value."""
+    """Return what Spark has to do. Retained and unread columns are set in new rows only; `meta` counts as a value."""
     table = read_table(ref, metadata)
     system = SystemColumns.of(table, lake.config.prefix)
     stamps = [c for c in (system.synced, system.deleted) if c]

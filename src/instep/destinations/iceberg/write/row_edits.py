@@ -50,9 +50,9 @@ _ORDERED = (IntegerType, LongType, StringType, DateType)
 """Types whose metrics compare as the values do, and whose values pyiceberg takes as they are."""
 
 
-def within(schema: Schema, keys: pa.Table) -> BooleanExpression:
-    """Return what holds for each row that has one of the keys (columns by name, of the types of `schema`'s): true of a
-    file's metrics unless none of its rows can have one. A NULL meets no row."""
+def keys_expression(schema: Schema, keys: pa.Table) -> BooleanExpression:
+    """Return an expression that holds for each row with one of the keys (columns by name, in the types of `schema`):
+    true of a file's metrics unless none of its rows can have one. A NULL matches no row."""
     found: BooleanExpression = AlwaysTrue()
     for part in _parts(schema, keys):
         found = And(found, part)
@@ -128,7 +128,7 @@ class IcebergRowEdits(LakeFacet):
         # the keys in the types that the rows are read in
         kinds = schema_to_pyarrow(table.schema().select(*keys.column_names), include_field_ids=False)
         typed_keys = keys.cast(pa.schema([kinds.field(name) for name in keys.column_names]).remove_metadata())
-        rows = current_rows(table, within(table.schema(), typed_keys))
+        rows = current_rows(table, keys_expression(table.schema(), typed_keys))
         if rows is None:
             raise DestinationError(
                 f"table {'.'.join(ref)} has deletes by value, which another program has written",
@@ -140,7 +140,7 @@ class IcebergRowEdits(LakeFacet):
         )
 
     def update_rows(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
-        """Raises Conflict if the table has moved since, Fenced if a later run has claimed it. The cursor stays as it
+        """Raise Conflict if the table has moved since, Fenced if a later run has claimed it. The cursor stays as it
         is."""
         table, metadata = load_ours(self.lake, ref)
         seen, state = met.places, load_state(metadata)

@@ -99,8 +99,7 @@ class SparkUpsert:
 
     @contextmanager
     def written(self, commit: Commit) -> Iterator[tuple[list[DataFile], Deletes]]:
-        """The files of the edits, in a folder of their own, where nothing else stays; nothing at all if the commit is
-        refused."""
+        """Yield the files of the edits, in a folder of their own; they are removed if the commit is refused."""
         folder = f"{own_data(self.table)}/{commit.run}-merge-{commit.fence}-{uuid.uuid4().hex[:8]}"
         spec = StageSpec(
             table=".".join(self.table.name()),
@@ -169,8 +168,8 @@ def found_by_spark(
 
 
 def _check_unmoved(table: IcebergTable, edits: Edits) -> None:
-    """Spark reads the table's newest snapshot by itself: raise Conflict if that may have been another one. What other
-    shards commit meanwhile touches no file of this one, which is looked at when it lands."""
+    """Raise Conflict if Spark may have read another snapshot than we did: it reads the newest by itself. What other
+    shards commit meanwhile touches no file of this one, which is checked when it lands."""
     moved = "moved" in edits.counts
     if not isinstance(table, ShardTable):
         now, then = table.catalog.load_table(table.name()).metadata, table.metadata

@@ -270,7 +270,7 @@ class Upsert:
 
     @contextmanager
     def written(self, commit: Commit) -> Iterator[tuple[list[DataFile], Deletes]]:
-        """The files of the delta; they are taken away again if the commit is refused."""
+        """Yield the files of the delta; they are removed if the commit is refused."""
         old = old_values(self.plan, self.rows, self.delta.updated[:, 2:])
         new = new_rows(self.plan, self.staged, self.rows, self.delta, old)
         with row_delta(self.rows, new, _left(self.delta), commit.fence) as made:
@@ -306,7 +306,7 @@ def find_upsert(table: IcebergTable, files: Sequence[StagedFile], how: Merge, pl
 
 @contextmanager
 def row_delta(rows: RowReader, new: pa.Table, gone: Positions, fence: int) -> Iterator[tuple[list[DataFile], Deletes]]:
-    """Data files with the `new` rows, and delete files for those at the places `gone`."""
+    """Yield data files with the `new` rows, and delete files for the rows at the positions `gone`."""
     made: list[DataFile] = []
     name = f"{own_data(rows.table)}/upsert-{fence}-{uuid.uuid4().hex[:12]}"
     try:
@@ -324,7 +324,7 @@ def row_delta(rows: RowReader, new: pa.Table, gone: Positions, fence: int) -> It
 
 
 def _left(delta: Delta) -> Positions:
-    """The rows of the table that are deleted, or stand again among the new ones."""
+    """Return the positions of rows that are deleted or rewritten."""
     return np.concatenate([delta.updated[:, 2:], delta.marked, delta.removed])
 
 
@@ -336,7 +336,7 @@ class OldValues:
     rows: pa.Table
 
     def at(self, places: Positions) -> pa.Table:
-        """Return those at some of the places, in their order."""
+        """Return the rows at some of the positions, in their order."""
         return self.rows.take(pa.array(np.searchsorted(_numbers(self.places), _numbers(places))))
 
 
@@ -345,8 +345,8 @@ def _numbers(places: Positions) -> npt.NDArray[np.int64]:
 
 
 def old_values(plan: MergePlan, table: RowReader, places: Positions) -> OldValues | None:
-    """Return what was not read of the source, as the table has it, opening each of its files once; None if there is
-    nothing of that kind."""
+    """Return values that were not read of the source, as the table has them, opening each of its files once; None if
+    there are none."""
     unchanged = [c for c in plan.inserted if c not in {*plan.key, *plan.values, *plan.stamps}]
     if not unchanged or not len(places):
         return None
@@ -355,7 +355,7 @@ def old_values(plan: MergePlan, table: RowReader, places: Positions) -> OldValue
 
 
 def new_rows(plan: MergePlan, staged: RowReader, table: RowReader, delta: Delta, old: OldValues | None) -> pa.Table:
-    """Inserted rows as they came, updated ones with the values that were not read, rows that left."""
+    """Return inserted rows as they came, updated rows with the values that were not read, and rows that left."""
     target = arrow_schema(table.table.schema())
     parts = [take(staged, delta.inserted, target), _updated(staged, delta.updated, target, old)]
     if len(delta.marked):

@@ -47,7 +47,7 @@ class Refusal(Exception):
 
 
 def not_found(what: str, name: str) -> Refusal:
-    """404 with the code word of that kind: NotFound_Connection, NotFound_Group..."""
+    """Return a 404 with the code word of that kind: NotFound_Connection, NotFound_Group..."""
     return Refusal(404, f"There is no {what.lower()} with id '{name}'.", code=f"NotFound_{what}")
 
 
@@ -75,7 +75,7 @@ def of_error(error: InstepError) -> Refusal:
 
 
 def refused_as(status: int, message: str, hint: str, headers: Mapping[str, str]) -> JSONResponse:
-    """The body of what was refused before any route has seen it."""
+    """Return the body of a request that was refused before any route has seen it."""
     code = "InternalError" if status == 500 else ""
     return _body(Refusal(status, message, code=code, hint=hint, headers=headers), new_id())
 
@@ -116,9 +116,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Window:
-    """`after` is the key of the last item that was seen, "" for the first page."""
+    """The part of a list that a request asks for."""
 
     after: str = ""
+    """The key of the last item that was seen, "" for the first page."""
     limit: int = LIMIT
 
     def cut(self, found: Sequence[T], key: Callable[[T], str]) -> tuple[list[T], str | None]:
@@ -128,7 +129,7 @@ class Window:
 
 
 def window(request: Request) -> Window:
-    """Return what the query asks for; Refusal (400) if it makes no sense."""
+    """Return the requested window; raises Refusal (400) if it makes no sense."""
     limit_text = request.query_params.get("limit", str(LIMIT))
     limit = int(limit_text) if limit_text.isascii() and limit_text.isdigit() and len(limit_text) < 8 else 0
     if not 1 <= limit <= MAX_LIMIT:

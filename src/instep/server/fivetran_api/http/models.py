@@ -34,11 +34,11 @@ class Items(Out, Generic[T]):
 
 
 class RefusedAnswer(Out):
-    """`code` is the word to compare; `request_id` is in the server's log."""
+    """The body of a refusal."""
 
-    code: str
+    code: str = Field(description="The word to compare.")
     message: str
-    request_id: str
+    request_id: str = Field(description="The request's id in the server's log.")
     hint: str = ""
 
 

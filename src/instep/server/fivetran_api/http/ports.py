@@ -20,22 +20,23 @@ WAIT = 50.0
 
 
 def nothing() -> None:
-    """Do nothing more: for a write that stands alone."""
+    """No-op: for a write that stands alone."""
 
 
 @dataclass(frozen=True)
 class ApiCaller:
-    """Caller with its API key. `groups` are the destinations and tags that the key may see; none means all."""
+    """Caller with its API key."""
 
     name: str
     role: Role
     groups: frozenset[str] = frozenset()
+    """The destinations and tags that the key may see; none means all."""
     key: str = ""
 
 
 class Authenticates(Protocol):
     def caller(self, key: str | None, secret: str) -> ApiCaller | None:
-        """Whose key this is, or whose secret, if `key` is None; None if there is none, or it has ended."""
+        """Return whose key this is, or whose secret, if `key` is None; None if there is none, or it has ended."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class RateLimits(Protocol):
 
 @dataclass(frozen=True)
 class ApiJob:
-    """`detail` is what it has found, once it is done. `attempt` counts from 1. `who` has asked for it, or several."""
+    """A job, as the API uses it."""
 
     id: str
     connection: str
@@ -66,8 +67,11 @@ class ApiJob:
     error: str = ""
     due: datetime | None = None
     attempt: int = 1
+    """Counts from 1."""
     detail: Mapping[str, Any] = field(default_factory=dict)
+    """What it has found, once it is done."""
     who: str = ""
+    """Has asked for it, or several."""
 
 
 class JobQueue(Protocol):
@@ -127,29 +131,30 @@ class ApiResources(Protocol):
     def get(self, kind: Kind, name: str) -> Item | None: ...
 
     def sources(self, names: Collection[str]) -> Mapping[str, Item]:
-        """Return those of these sources that there are, by name."""
+        """Return those of these sources that exist, by name."""
 
     def create(self, kind: Kind, name: str, spec: Mapping[str, Any], who: str, since: Item | None = None) -> Item:
-        """`since`: the foreign connection, or the group, that it was; it keeps when and by whom it was made, and is no
-        new one."""
+        """Create an object. `since`: the foreign connection, or the group, that it was; it keeps its creator and
+        time, and does not count as new."""
 
     def change(self, kind: Kind, name: str, patch: Mapping[str, Any], who: str) -> Item:
         """Change an object by a JSON merge patch: null removes a key."""
 
     def delete(self, kind: Kind, name: str, who: str, along: Callable[[], None] = nothing) -> None:
-        """`along` is done in the same transaction."""
+        """Delete an object; `along` is done in the same transaction."""
 
 
 @dataclass(frozen=True)
 class Ports:
-    """`project` answers the project in which a connection of that name stands, as it is now; `egress` says where web
-    hooks may be."""
+    """The parts of the product that the API uses."""
 
     store: Store
     project: Callable[[str], Project]
+    """Answers the project in which a connection of that name stands, as it is now."""
     objects: ApiResources
     jobs: JobQueue
     keys: Authenticates
     egress: Callable[[], EgressGuard]
+    """Says where web hooks may be."""
     limits: RateLimits | None = None
     wait: float = WAIT

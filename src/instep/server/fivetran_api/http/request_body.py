@@ -25,10 +25,11 @@ TEST_ONLY = {"run_setup_tests", "trust_certificates", "trust_fingerprints"}
 
 class Wire(BaseModel):
     """A body. Keys that are unknown have no effect, as clients send more than is read, and are named in the answer;
-    null counts as absent. `answered`: keys of answers, which clients send back with the rest."""
+    null counts as absent."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True)
     answered: ClassVar[frozenset[str]] = frozenset()
+    """Keys of answers, which clients send back with the rest."""
     _unread: tuple[str, ...] = PrivateAttr(())
 
     @property
@@ -71,7 +72,7 @@ async def read(request: Request) -> Any:
 
 
 def parse(model: type[M], found: Any) -> M:
-    """`found` as a body of that form; Refusal (400) that names the first key that is wrong."""
+    """Return `found` as a body of that form; raises Refusal (400) that names the first wrong key."""
     if not isinstance(found, dict):
         raise Refusal(400, "The body must be a JSON object.")
     try:

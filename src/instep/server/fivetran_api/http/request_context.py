@@ -37,8 +37,8 @@ class RequestContext:
 
     @contextmanager
     def write(self, body: Any = None, *, depth: int = DEPTH) -> Iterator[None]:
-        """One transaction around what a request does, with its entry in the audit log: none is there without the other.
-        The entry names the fields of the `body`, if there is one; a body without fields does nothing."""
+        """Open one transaction around what a request does, with its entry in the audit log: none exists without the
+        other. The entry names the fields of the `body`, if there is one; a body without fields does nothing."""
         with self.ports.store.transaction():
             yield
             if body is None:
@@ -47,7 +47,7 @@ class RequestContext:
                 self.record(fields=found)
 
     def record(self, **detail: Any) -> None:
-        """An entry in the audit log about this request. Belongs into the transaction of what it does; holds names,
+        """Add an entry in the audit log about this request, in the transaction of what it does; it holds names,
         never a value that was sent."""
         method = self.route.partition(" ")[0].lower()
         self.ports.store.audit.add(self.caller.name, f"v1.{method}", self.path, detail)

@@ -97,19 +97,21 @@ _PERMANENT = frozenset(("group_id", "service"))
 
 
 def of_change(fields: Collection[str]) -> Need:
-    """Return what changing these fields of a connection takes: its `config` may hold another source, and secrets."""
+    """Return the requirements for changing these fields of a connection: its `config` may hold another source, and
+    secrets."""
     if "config" in fields or "auth" in fields:
         return need(_SOURCE)
     return need(_PAUSE) if set(fields) <= _WORK | _PERMANENT else need(_SETTINGS)
 
 
 def of_reload(mode: str) -> Need:
-    """Return what a look at the source takes that leaves switches as they are (PRESERVE), or sets them all."""
+    """Return the requirements of a reload that leaves switches as they are (PRESERVE), or sets them all."""
     return need(_DETECT) if mode == "PRESERVE" else need(_SWITCH)
 
 
 def context(request: Request) -> RequestContext:
-    """Refusal: 401 without a key, 403 where its role or groups do not do, 406 for an Accept that cannot be met."""
+    """Return the request's context; raises Refusal: 401 without a key, 403 where its role or groups do not suffice,
+    406 for an Accept that cannot be met."""
     ports: Ports = request.app.state.ports
     path = request.scope["route"].path
     found = RequestContext(ports, caller_of(request, ports), f"{request.method} /v1{path}", request.url.path)

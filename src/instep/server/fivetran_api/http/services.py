@@ -120,7 +120,7 @@ _DAILY = re.compile(r"0 (\d{1,2}) \* \* \*")
 
 
 def minutes(line: str) -> tuple[int, str]:
-    """(frequency, time of day) that come nearest to a cron line; the time is "" unless it is once a day."""
+    """Return the (frequency, time of day) nearest to a cron line; the time is "" unless it is once a day."""
     if line in _KNOWN:
         return _KNOWN[line], ""
     if found := _DAILY.fullmatch(line):

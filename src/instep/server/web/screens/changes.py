@@ -49,7 +49,7 @@ MOST_COPIED = 2000
 
 @pages.page("/")
 async def home(visit: Visit) -> Response:
-    """Go to the inbox."""
+    """Redirect to the inbox."""
     return RedirectResponse("/changes", 303)
 
 

@@ -144,7 +144,7 @@ def blockers(details: Mapping[str, Any]) -> dict[str, str]:
 
 
 def pausing(details: Mapping[str, Any], queued: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return what pausing will do, in sentences."""
+    """Return the effects of pausing, in sentences."""
     runs = [one for one in queued if one["status"] == "running"]
     lines = ["No sync starts until the connection is resumed; the destination keeps its rows."]
     lines.append("Detection goes on, so that changes are still found.")
@@ -154,7 +154,7 @@ def pausing(details: Mapping[str, Any], queued: Sequence[Mapping[str, Any]]) -> 
 
 
 def resuming(details: Mapping[str, Any], report: Mapping[str, Any], queued: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return what resuming will do, in sentences."""
+    """Return the effects of resuming, in sentences."""
     lines = ["The next sync goes on from where the last one stopped; no row is read twice or left out."]
     waiting = [one for one in queued if one["status"] == "queued"]
     if waiting:

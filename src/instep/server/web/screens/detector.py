@@ -42,7 +42,7 @@ ABOUT = {
 
 @dataclass(frozen=True)
 class DetectorOption:
-    """One option as the form shows it. `chosen`: it is set; else the value is the default."""
+    """One option as the form shows it."""
 
     name: str
     label: str
@@ -50,6 +50,7 @@ class DetectorOption:
     control: str
     value: Any
     chosen: bool
+    """It is set; else the value is the default."""
 
 
 def options_of(model: type[AppOptions] | type[ColumnOptions], chosen: Mapping[str, Any]) -> list[DetectorOption]:

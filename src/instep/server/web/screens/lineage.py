@@ -31,18 +31,19 @@ _SHOWN = 25
 
 @pages.page("/changes/{change}/lineage")
 async def lineage(visit: Visit) -> Response:
-    """Go to the picture among the parts of the review."""
+    """Redirect to the picture among the parts of the review."""
     return visit.go(query(f"/changes/{quoted(visit.path['change'])}", tab="lineage"))
 
 
 @dataclass
 class LineageBox:
-    """A box of the picture. `layer`: its column from the left."""
+    """A box of the picture."""
 
     name: str
     word: str
     level: Level
     layer: int
+    """Its column from the left."""
     x: int = 0
     y: int = 0
     width: int = _WIDTH
@@ -64,7 +65,7 @@ class LineageLine:
 
 @dataclass
 class LineagePicture:
-    """Boxes and lines with their places, and the same in words. `left`: models that are not drawn."""
+    """Boxes and lines with their places, and the same in words."""
 
     nodes: list[LineageBox] = field(default_factory=list)
     edges: list[LineageLine] = field(default_factory=list)
@@ -73,6 +74,7 @@ class LineagePicture:
     height: int = 0
     text: str = ""
     left: int = 0
+    """Models that are not drawn."""
 
 
 def picture_of(change: Mapping[str, Any], impact: Mapping[str, Any], destination: str) -> LineagePicture:

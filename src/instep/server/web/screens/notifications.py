@@ -25,7 +25,7 @@ _STATUSES = (("All", ""), ("Waiting", "waiting"), ("Sent", "sent"), ("Dead", "de
 
 @pages.page("/notifications")
 async def notifications(visit: Visit) -> Response:
-    """Go to the channels."""
+    """Redirect to the channels."""
     return RedirectResponse("/notifications/channels", 303)
 
 

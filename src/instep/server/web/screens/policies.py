@@ -150,7 +150,7 @@ async def change(visit: Visit) -> Response:
 
 
 async def _pressed(visit: Visit, name: str, before: dict[str, Any]) -> Response:
-    """Do what the pressed button says. Nothing is saved that was not previewed as it is."""
+    """Run the pressed button. Nothing is saved that was not previewed as it is."""
     button, as_yaml = visit.sent("button"), "yaml" in visit.form
     etag, draft = visit.sent("etag"), PolicyDraft.of(before)
     try:
@@ -177,7 +177,7 @@ async def _save(visit: Visit, name: str, draft: PolicyDraft, etag: str, before: 
 
 
 async def _preview(visit: Visit, name: str, before: dict[str, Any], draft: PolicyDraft) -> dict[str, Any]:
-    """Return what the draft would have decided otherwise of what is on record. Nothing is written."""
+    """Return the recorded decisions that the draft would change. Nothing is written."""
     method, path = ("PUT", f"/policies/{quoted(name)}") if before else ("POST", "/policies")
     body = {"spec": draft.spec()} | ({} if before else {"name": name})
     if visit.may("approver"):

@@ -231,7 +231,7 @@ async def _states(
 
 
 async def _backfill(visit: Visit, connection: str, change: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a backfill of the change's table would take, and the ones on record."""
+    """Return the estimate of a backfill of the change's table, and the recorded backfills."""
     table = ".".join(filter(None, change["table"]))
     every = (await visit.api.get(f"{connection}/backfills", limit=100))["items"]
     own = [one for one in every if one["table"] == change["table"] or one["change"] == change["id"]]
@@ -270,7 +270,7 @@ def _pair(change: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def checks_of(result: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return what a plan has checked: `blocks`, `warning` or `passed`, and what it is about; the gravest first."""
+    """Return the checks of a plan: `blocks`, `warning` or `passed`, and the subject; the gravest first."""
     if not result.get("plan"):
         return []
     plan, costs = result["plan"], result.get("costs") or {}

@@ -65,7 +65,7 @@ async def rollouts(visit: Visit) -> Response:
 
 
 def parts_of(what: Mapping[str, Any]) -> list[str]:
-    """Return what a rollout carries, a text for each column of its matrix."""
+    """Return the parts of a rollout, one text for each column of its matrix."""
     if change := what.get("change"):
         verb = "approve" if change["verdict"] == "approved" else "reject"
         return [f"{verb}: {change.get('summary') or change['kind'] + ' ' + change['object']}"]
@@ -111,7 +111,7 @@ def request_of(given: Mapping[str, Sequence[str]]) -> dict[str, Any]:
 
 
 def _lines(values: Sequence[str]) -> list[str]:
-    """Return what commas separate; a regular expression, which may have some itself, is the last one."""
+    """Return the items between commas; a regular expression, which may contain some, is the last one."""
     found: list[str] = []
     for text in values:
         expression = _EXPRESSION.search(text)

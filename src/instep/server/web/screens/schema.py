@@ -101,7 +101,7 @@ def states_of(address: str, filters: Mapping[str, str], counts: Mapping[str, int
 async def switch(visit: Visit) -> Response:
     """Preview what the switches of a page would do, or turn them."""
     name, back = visit.path["connection"], local(visit.sent("back", "/connections"))
-    on, off = turned(visit.form)
+    on, off = switched_objects(visit.form)
     if not (on or off):
         return visit.go(back, "No switch is set otherwise than it was.")
     rehearsed = visit.sent("button") != "do"
@@ -118,8 +118,8 @@ async def switch(visit: Visit) -> Response:
     return visit.go(back, f"Done: {changed} switches of {name} turned. The next sync follows them.")
 
 
-def turned(form: Mapping[str, Sequence[str]]) -> tuple[list[str], list[str]]:
-    """Return what is to be switched on and off: what is set otherwise than it was when the page was made."""
+def switched_objects(form: Mapping[str, Sequence[str]]) -> tuple[list[str], list[str]]:
+    """Return the objects to switch on and off: those set otherwise than when the page was made."""
     if "turn_on" in form or "turn_off" in form:
         return list(form.get("turn_on", ())), list(form.get("turn_off", ()))
     was, now = set(form.get("was", ())), set(form.get("on", ()))

@@ -102,7 +102,7 @@ async def export(visit: Visit) -> Response:
 
 
 @pages.page("/connections/{connection}/schema/object")
-async def trail(visit: Visit) -> Response:
+async def object_history(visit: Visit) -> Response:
     """Show a table or column through all versions: since when, by whom, and why."""
     name, of = visit.path["connection"], visit.query("of").strip()
     if not of:

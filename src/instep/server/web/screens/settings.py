@@ -29,7 +29,7 @@ ROLES = (
 
 @pages.page("/settings")
 async def settings(visit: Visit) -> Response:
-    """Go to the first tab."""
+    """Redirect to the first tab."""
     return RedirectResponse("/settings/keys" if visit.may("admin") else "/settings/you", 303)
 
 

@@ -144,7 +144,7 @@ async def source(visit: Visit) -> Response:
 
 @pages.form("/setup/sources/{source}/test", "operator")
 async def test_source(visit: Visit) -> Response:
-    """Have the source tested by a worker."""
+    """Queue a test of the source."""
     path = f"/sources/{quoted(visit.path['source'])}"
     made = (await visit.api.send("POST", f"{path}/test")).document
     return visit.go(query(f"/setup{path}", test=made["job"]))
@@ -177,7 +177,7 @@ async def tables(visit: Visit) -> Response:
 
 @pages.form("/setup/sources/{source}/discover", "operator")
 async def discover(visit: Visit) -> Response:
-    """Have a worker list the tables of the source."""
+    """Queue a discovery of the source's tables."""
     path, matching = f"/sources/{quoted(visit.path['source'])}", _lines(visit.sent("matching"))
     body = {"matching": matching} if matching else {}
     made = (await visit.api.send("POST", f"{path}/discover", body)).document
@@ -266,7 +266,7 @@ async def first_plan(visit: Visit) -> Response:
 
 @pages.form("/setup/connections/{connection}/plan", "operator")
 async def plan(visit: Visit) -> Response:
-    """Have a worker make the plan."""
+    """Queue the plan."""
     path = f"/connections/{quoted(visit.path['connection'])}"
     made = (await visit.api.send("POST", f"{path}/plans", {})).document
     return visit.go(query(f"/setup{path}", plan=made["id"]))

@@ -69,7 +69,7 @@ async def use_once(request: Request) -> Response:
 
 @pages.open("/sign-in/oidc")
 async def ask_provider(request: Request) -> Response:
-    """Go to the provider."""
+    """Redirect to the provider."""
     provider = _provider(request)
     attempt = oidc.SignInAttempt.new()
     address = await run_sync(provider.address, attempt, _callback(request))
@@ -80,7 +80,7 @@ async def ask_provider(request: Request) -> Response:
 
 @pages.open("/sign-in/oidc/done")
 async def back_from_provider(request: Request) -> Response:
-    """Begin the session of who comes back from the provider."""
+    """Begin the session of a person whom the provider sends back."""
     provider, attempt = _provider(request), oidc.SignInAttempt.of(request.cookies.get(ATTEMPT, ""))
     given = request.query_params
     if attempt is None or given.get("state") != attempt.state or not given.get("code"):

@@ -48,7 +48,7 @@ class SegmentExchange:
         return filesystem, path.rstrip("/")
 
     def say(self, name: str, message: Any) -> None:
-        """A JSON document: it is there as a whole or not at all. StageError if it cannot be written."""
+        """Write a JSON document, wholly or not at all; raises StageError if it cannot be written."""
         text = json.dumps(message).encode()
         with clear_errors(self._place.child(name)):
             if self._place.local is None:
@@ -59,7 +59,7 @@ class SegmentExchange:
                 (self._place.local / draft).replace(self._place.local / name)
 
     def hear(self, name: str) -> Any:
-        """Return what was said, None if nothing was. StageError if it cannot be read."""
+        """Return the message of this name, None if there is none. Raises StageError if it cannot be read."""
         filesystem, root = self._root
         try:
             with filesystem.open_input_stream(f"{root}/{name}") as source:
@@ -70,13 +70,13 @@ class SegmentExchange:
             raise self._unread(name, error) from error
 
     def bring(self, name: str, content: Path | bytes) -> None:
-        """A file's content, for `fetch`; StageError if it cannot be written."""
+        """Write a file's content for `fetch`; raises StageError if it cannot be written."""
         opened = io.BytesIO(content) if isinstance(content, bytes) else content.open("rb")
         with clear_errors(self._place.child(name)), opened as source:
             self._write(name, source, name)
 
     def fetch(self, name: str, file: Path) -> None:
-        """StageError if it cannot be read, or is not as it was brought."""
+        """Raise StageError if it cannot be read, or is not as it was brought."""
         filesystem, root = self._root
         try:
             with filesystem.open_input_stream(f"{root}/{name}") as source, file.open("wb") as target:
@@ -88,7 +88,7 @@ class SegmentExchange:
             raise self._unread(name, error) from error
 
     def attempts(self) -> list[int]:
-        """Return those that have said something."""
+        """Return the attempts that have written a message."""
         return sorted(int(name) for name in children(self._place.uri, self._place.io) if name.isdecimal())
 
     def forget(self, name: str = "") -> None:
@@ -117,8 +117,9 @@ _BEGINNING = (1980, 1, 1, 0, 0, 0)
 
 
 def pack(config: ConnectorConfig) -> bytes:
-    """Return the same bytes for the same files. Left out are caches, virtual environments, and projects below the
-    folder (what `connector debug` leaves). ProjectError without a connector.py, and for a folder that is too large."""
+    """Return a bundle; equal files give equal bytes. Left out are caches, virtual environments, and projects below
+    the folder (of `connector debug`). Raises ProjectError without a connector.py, and for a folder that is too
+    large."""
     SdkDialect(config).check()
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as out:
@@ -135,7 +136,7 @@ def pack(config: ConnectorConfig) -> bytes:
 
 
 def unpack(bundle: bytes, folder: Path) -> tuple[Path, Host]:
-    """(the connector's folder, what runs it), both below `folder`."""
+    """Unpack (the connector's folder, what runs it), both below `folder`."""
     with zipfile.ZipFile(io.BytesIO(bundle)) as packed:
         for info in packed.infolist():
             Path(packed.extract(info, folder)).chmod(info.external_attr >> 16)
@@ -152,7 +153,7 @@ def _add(out: zipfile.ZipFile, name: str, file: Path) -> None:
 
 
 def _files(root: Path) -> Iterator[Path]:
-    """In order, links followed; a folder that links lead to twice is taken once."""
+    """Yield files in order, links followed; a folder to which two links lead is taken once."""
     seen: set[str] = set()
     for folder, below, names in os.walk(root, followlinks=True):
         real = os.path.realpath(folder)

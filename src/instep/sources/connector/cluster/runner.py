@@ -55,12 +55,13 @@ _MOST = 900_000
 
 @dataclass(frozen=True)
 class Cluster:
-    """Machines that a connector can run on. `place`: a folder that they reach as well as we do. `run` carries the work
-    out as one task of one job, calls the function that it is given about twice a second, and cancels the job if that
-    raises; InstepError if the task failed for good."""
+    """Machines that a connector can run on."""
 
     place: StorageFolder
+    """A folder that they reach as well as we do."""
     run: Callable[[Assignment, Callable[[], None]], None]
+    """Carries the work out as one task of one job, calls the function that it is given about twice a second, and
+    cancels the job if that raises; InstepError if the task failed for good."""
 
 
 def cluster_of(start: Callable[[], SparkSession], place: StorageFolder | None, name: str) -> Cluster | None:
@@ -147,7 +148,7 @@ class RemoteSegments:
         return None
 
     def acknowledge(self, segment: Segment) -> None:
-        """Nothing: the task did, once the segment was in the exchange."""
+        """No-op: the task acknowledged it once the segment was in the exchange."""
 
     def stop(self) -> None:
         """End next() soon; may be called from another thread."""
@@ -166,7 +167,7 @@ class RemoteSegments:
         self._exchange.forget()
 
     def _listen(self) -> None:
-        """For the next word, a newer attempt, or the end of the job."""
+        """Wait for the next message, a newer attempt, or the end of the job."""
         ended = self._ended.is_set()
         word = self._exchange.hear(f"{self._attempt}/{self._next}")
         now = time.monotonic()
@@ -197,7 +198,7 @@ class RemoteSegments:
         return None
 
     def _take(self, manifest: str, name: str) -> Segment:
-        """Bring a segment here, under our own number: an attempt counts from 1."""
+        """Fetch a segment, under our own number: an attempt counts from 1."""
         self._number += 1
         try:
             folder = segment_folder(self._folder, self._number)
@@ -218,7 +219,7 @@ class RemoteSegments:
         return segment
 
     def _look(self) -> None:
-        """Go over to the newest attempt, once everything that the one before it has said was heard."""
+        """Switch to the newest attempt, once every message of the one before it was read."""
         newest = max(self._exchange.attempts(), default=0)
         if newest <= self._attempt or self._exchange.hear(f"{self._attempt}/{self._next}") is not None:
             return
@@ -264,7 +265,7 @@ class RemoteSegments:
 
 
 def _delete_old_runs(place: StorageFolder) -> None:
-    """A connection has one run at a time."""
+    """Delete older runs: a connection has one run at a time."""
     for name in children(place.uri, place.io):
         if name.startswith("run-"):
             with suppress(Exception):  # what stays is sealed, and the next run looks again

@@ -45,7 +45,7 @@ for _ in range(600):
 
 @contextmanager
 def task_scratch() -> Iterator[Path]:
-    """A folder that is gone afterwards, below the system's one for such. It holds a lock while its task lives."""
+    """Yield a temporary folder with a lock that lives as long as its task; it is deleted afterwards."""
     for left in Path(tempfile.gettempdir()).glob(f"{_NAME}*"):
         with suppress(OSError), _locked(left / "lock"):
             shutil.rmtree(left, ignore_errors=True)
@@ -60,8 +60,8 @@ def task_scratch() -> Iterator[Path]:
 
 @contextmanager
 def _sweeper() -> Iterator[Callable[[str], None]]:
-    """Takes the folder that it removes once this process has ended. In a session of its own: what ends this process by
-    its group does not end that one."""
+    """Take the folder that it removes once this process has ended. In a session of its own: what ends this process
+    by its group does not end that one."""
     with subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", _DELETE_FOLDER],
         stdin=subprocess.PIPE,
@@ -83,7 +83,7 @@ def _sweeper() -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def _locked(file: Path) -> Iterator[None]:
-    """OSError if it is not there, or somebody else's."""
+    """Raise OSError if it is not there, or somebody else's."""
     descriptor = os.open(file, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -102,19 +102,18 @@ ROOM = 6 * 3600.0
 
 @dataclass(frozen=True)
 class Assignment:
-    """Assignment in a task's description. The connector's folder does not: pyspark writes descriptions of
-    more than 1 MB to disk as they are. `seen` is a file that the task has to see if its machine shares the place as a
-    folder."""
+    """Assignment in a task's description. The connector's folder does not: pyspark writes descriptions of more than
+    1 MB to disk as they are."""
 
     config: ConnectorConfig = field(repr=False)
     place: StorageFolder
     key: bytes = field(repr=False)
     seen: str = ""
+    """A file that the task has to see if its machine shares the place as a folder."""
 
 
 def perform(work: Assignment, attempt: int, unused: object = None) -> None:
-    """One attempt. What the connector does wrong is said to the driver; what else goes wrong is raised, and tried
-    again."""
+    """Run one attempt. The connector's own failures are reported to the driver; any other is raised and retried."""
     check_witness(work.seen)
     exchange = SegmentExchange(work.place, work.key)
     with task_scratch() as scratch:
@@ -165,7 +164,7 @@ class _Performance:
         self._words.say({"over": True})
 
     def _bring(self, segment: Segment) -> None:
-        """Its files first, then the word of it, which makes it count."""
+        """Upload the segment's files first, then the message that makes it count."""
         folder = Path(segment.folder)
         for path in (path for table in segment.tables for path in table.paths):
             self._exchange.bring(f"{self._attempt}/{folder.name}/{path}", folder / path)
@@ -194,7 +193,7 @@ class AttemptMessages:
             self._waiting.append(event)
 
     def say(self, *events: Mapping[str, Any]) -> None:
-        """A word that could not be written is rewritten as it was: the driver may have heard it."""
+        """Send events. A message that could not be written is rewritten unchanged: the driver may have read it."""
         with self._saying:
             with self._adding:
                 self._waiting += events
@@ -241,13 +240,13 @@ class Driver:
         return None if self.gone.is_set() else self._exchange.hear(begin(self._attempt))
 
     def ends(self, segments: Segments) -> None:
-        """They are stopped once the driver is gone."""
+        """Stop these segments once the driver is gone."""
         self._segments = segments
         if self.gone.is_set():
             segments.stop()
 
     def wait_for_room(self, number: int, name: str) -> None:
-        """Until the driver has taken the segment of that number; ReadError if it never does."""
+        """Wait until the driver has taken the segment of that number; raises ReadError if it never does."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._taken >= number or self.gone.is_set(), ROOM):
                 raise ReadError(
@@ -264,7 +263,7 @@ class Driver:
         return int(self._message.get("taken", 0)) if self._is_ours else 0
 
     def hear(self) -> None:
-        """Look now."""
+        """Read the next message now."""
         ended = False
         with suppress(InstepError):  # it may pass; the driver is gone if it does not
             message = self._exchange.hear(DRIVER)

@@ -1,4 +1,4 @@
-"""What the child process runs: loads the connector's object and does what the first line of the pipe asks for.
+"""The program of the child process: it loads the connector's object and does what the first line of the pipe asks for.
 
 python perform.py FRAMES ANSWERS FOLDER     two file descriptors, and the folder with connector.py
 """

@@ -38,7 +38,8 @@ class Upon:
     by_key: frozenset[Ref] = frozenset()
 
     def follows(self, ref: Ref, rows: RowImages, moved: bool | None) -> bool:
-        """`moved`: whether a key of the rows is another one than before, None if that is not known."""
+        """Return whether deletes or key changes reach other tables by a foreign key. `moved`: whether a key of the
+        rows has changed, None if that is not known."""
         if rows.change == "delete":
             return ref in self.deletes
         return rows.change == "update" and ref in self.updates and (moved is not False or ref not in self.by_key)
@@ -47,17 +48,19 @@ class Upon:
 @dataclass
 class BinlogKeys:
     """The keys of one table's rows that changed, as SQL, by the columns `key`, which are at `places` of the `width`
-    columns of now, which are called `names`. `since`: what is before is known. `upon`: tables whose changes change rows
-    of this one, which is not logged; `primary`: the key is its primary key. With more keys than `limit`, or than a
-    query may name, the whole table is read."""
+    columns of now, which are called `names`."""
 
     key: tuple[KeyColumn, ...]
     places: tuple[int, ...]
     width: int
     limit: int
+    """With more keys than `limit`, or than a query may name, the whole table is read."""
     since: tuple[int, int] = (0, 0)
+    """What is before is known."""
     upon: Upon = Upon()
+    """Tables whose changes change rows of this one, which is not logged."""
     primary: bool = False
+    """The key is its primary key."""
     names: frozenset[str] = frozenset()
     keys: KeySet = field(default_factory=KeySet, repr=False)
     whole: str = ""
@@ -65,7 +68,7 @@ class BinlogKeys:
     _dropped: set[str] = field(default_factory=set)
 
     def altered(self, added: Sequence[str], dropped: Sequence[str], *, placed: bool) -> None:
-        """Columns came or went. Where the log does not name them, those behind others do no harm."""
+        """Record that columns came or went. Where the log does not name them, those behind others do no harm."""
         self._dropped.update(dropped)
         if self._dropped & (self.names | set(added)):
             self.all("a column of it was dropped and made again")
@@ -162,7 +165,7 @@ class LogPass:
         return self._reach(end, more=False)
 
     def _forget(self) -> None:
-        """Forget the state of the file: no transaction spans files, and a restarted server numbers its tables anew."""
+        """Reset the state of the file: no transaction spans files, and a restarted server numbers its tables again."""
         self._maps, self._refs, self._seen = {}, {}, {}
         self._named = self._begun = self._in_xa = False
 
@@ -221,7 +224,7 @@ class LogPass:
         self._named = self._begun = self._in_xa = False
 
     def _altered(self, event: BinlogStatement, spot: Spot) -> None:
-        """DDL commits by itself, whatever the log calls its transaction."""
+        """Handle DDL, which commits by itself, whatever the log calls its transaction."""
         self._maps, self._seen = {}, {}
         found = edits(event.text, event.database, self._behind(spot), event.mode, event.other)
         for ref, edit in found.items():

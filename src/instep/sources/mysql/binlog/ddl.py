@@ -58,7 +58,7 @@ def tokens_of(statement: str, mode: int) -> tuple[list[Token], bool]:
 
 @cache
 def _lexicon(mode: int) -> re.Pattern[str]:
-    """Return what finds the next word, mark, quoted text or comment."""
+    """Return a pattern for the next word, mark, quoted text or comment."""
     escaped, plain = r"(?:[^{0}\\]|\\.|{0}{0})*", r"(?:[^{0}]|{0}{0})*"
     single = plain if mode & NO_BACKSLASH_ESCAPES else escaped
     double = plain if mode & (NO_BACKSLASH_ESCAPES | ANSI_QUOTES) else escaped
@@ -201,7 +201,7 @@ def _named(tokens: list[Token], database: str, tables: Collection[Ref]) -> list[
 
 
 def _altered(tokens: list[Token], database: str, tables: Collection[Ref]) -> Mapping[Ref, TableEffect] | None:
-    """ALTER TABLE, if all of it is known to leave the rows as they are."""
+    """Return no effect of an ALTER TABLE, if all of it is known to leave the rows as they are."""
     if [t.word for t in tokens[:2]] == ["IF", "EXISTS"]:
         tokens = tokens[2:]
     size = 3 if len(tokens) > 1 and tokens[1].text == "." else 1
@@ -253,7 +253,7 @@ def _spec(tokens: list[Token]) -> TableEffect | None:
 
 
 def _settings(words: list[str]) -> TableEffect | None:
-    """Settings of a table, with or without =, which may stand one behind the other."""
+    """Return no effect of table settings, with or without =, several of which may follow each other."""
     while words:
         name, size = words[0], 3 if words[1:2] == ["="] else 2
         known = name in _SETTINGS or (name == "ENGINE" and words[size - 1 : size] == ["INNODB"])
@@ -264,7 +264,7 @@ def _settings(words: list[str]) -> TableEffect | None:
 
 
 def _column(verb: str, tokens: list[Token]) -> TableEffect | None:
-    """ADD or DROP of one column."""
+    """Return the effect of ADD or DROP of one column."""
     for skipped in (["COLUMN"], ["IF", "NOT", "EXISTS"], ["IF", "EXISTS"]):
         if [t.word for t in tokens[: len(skipped)]] == skipped:
             tokens = tokens[len(skipped) :]

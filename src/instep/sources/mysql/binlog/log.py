@@ -60,7 +60,7 @@ def row_chunks(read: TableRead, name: str, changed: ChangedKeys, connections: in
 
 
 def key_chunks(read: TableRead, name: str, changed: ChangedKeys, *, mariadb: bool) -> list[Chunk]:
-    """Return these keys, whether they are there or not, as a read of the key columns yields them."""
+    """Return chunks of these keys, existing or not, as a read of the key columns yields them."""
     key = read.table.key
     what = ", ".join(selected(c.source) for c in read.columns if c.source is not None and c.column.name in key)
     names = ", ".join(map(quoted, changed.columns))
@@ -82,7 +82,7 @@ def _tuple(key: Key) -> str:
 
 
 def _line(key: Key) -> str:
-    """A value alone is in no brackets: its index would not be used."""
+    """Return the key as SQL: a single value without brackets, or its index would not be used."""
     return key[0] if len(key) == 1 else _tuple(key)
 
 
@@ -97,13 +97,14 @@ TOGETHER = 4
 
 @dataclass(frozen=True)
 class Position:
-    """`birth`: when the server began the file, in seconds since 1970. `gtids`: transactions that are all before it, ""
-    if that is not known."""
+    """A position in the binary log."""
 
     file: str
     at: int
     birth: int
+    """When the server began the file, in seconds since 1970."""
     gtids: str = ""
+    """Transactions that are all before it, "" if that is not known."""
 
     @classmethod
     def of(cls, text: str) -> Position:
@@ -125,7 +126,7 @@ class Position:
 
 
 def numbered(spot: Spot) -> tuple[int, int]:
-    """Return what orders places in one server's log: files are numbered."""
+    """Return the order of places in one server's log: files are numbered."""
     return int(spot[0].rpartition(".")[2]), spot[1]
 
 
@@ -195,10 +196,10 @@ class MySqlLog:
         return 0.0
 
     def create(self) -> None:
-        """The server writes its log without us."""
+        """No-op: the server writes its log anyway."""
 
     def drop(self) -> bool:
-        """Do nothing: the server keeps nothing for us."""
+        """No-op: the server keeps nothing for us."""
         return False
 
     def fault(self, position: str) -> str:
@@ -245,7 +246,7 @@ class MySqlLog:
         return {ref: self._known.followed(ref, key, full=full) for ref, key in keys.items()}
 
     def begin(self, *, wait: bool) -> None:
-        """Nothing: rows are logged as a whole when they are committed, whoever asks for them."""
+        """No-op: rows are logged as a whole when they are committed."""
 
     def read(self, snapshot: Snapshot, reads: Sequence[TableRead]) -> LogRead:
         """Return the keys of the rows that changed, up to what views that begin from now on show: readers open theirs
@@ -297,7 +298,8 @@ class MySqlLog:
         )
 
     def _upto(self, session: pymysql.Connection[Any]) -> tuple[Spot, Callable[[str], bool], str]:
-        """(up to where the log is read, which transactions before that count, names of such that are before it)."""
+        """Return (up to where the log is read, which transactions before that count, names of transactions before
+        it)."""
         if is_mariadb(session):
             run(session, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
             status = dict(run(session, "SHOW STATUS LIKE 'binlog_snapshot_%'"))
@@ -318,9 +320,10 @@ class MySqlLog:
             return "".join(str(first(session, f"SELECT @@global.{name}")[0] or "").split())
 
     def place_of(self, position: str, covered: str) -> str:
-        """A transaction that the other server had and this one has not may be in rows that were read: then nothing can
-        be told. MariaDB names the last transaction of a domain alone: a replica may have others before it that were
-        written there, unless it is strict. What the server does not take for names of its kind it does not have."""
+        """Return why the position cannot be used here, "" if it can. A transaction that the other server had and
+        this one lacks may be in rows that were read. MariaDB names the last transaction of a domain alone: a replica
+        may have others before it that were written there, unless it is strict. Names that the server does not
+        recognise count as unknown."""
         try:
             gtids, end = Position.of(position).gtids, self._server.end
         except ValueError:  # of a source of another kind
@@ -363,10 +366,10 @@ class MySqlLog:
         return key_chunks(read, key, changed, mariadb=self._server.mariadb)
 
     def release(self, position: str) -> None:
-        """The server forgets by itself."""
+        """No-op: the server expires its log by itself."""
 
     def close(self) -> None:
-        """Nothing: each read ends its own stream."""
+        """No-op: each read ends its own stream."""
 
     @property
     def _reached(self) -> MySqlSourceSection:

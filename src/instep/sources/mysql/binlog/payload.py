@@ -71,7 +71,7 @@ def _read(source: BinaryIO, size: int) -> bytes:
 
 
 def _fields(data: bytes) -> tuple[int, int, int]:
-    """(how the payload is compressed, its bytes when it is not, where it begins)."""
+    """Return (how the payload is compressed, its bytes when it is not, where it begins)."""
     found = {_COMPRESSION: _PLAIN}
     at = HEADER
     try:

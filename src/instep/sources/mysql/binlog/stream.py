@@ -59,14 +59,16 @@ _SETTINGS = (
 
 @dataclass
 class BinlogStream:
-    """`birth` is when the server began the file at hand, in seconds since 1970; `when` the time of the last event. With
-    `gtids` the server begins behind these transactions, wherever that is, and leaves all of them out."""
+    """A stream of the binary log's events."""
 
     connection: pymysql.Connection[Any]
     start: Spot
     gtids: str = ""
+    """With `gtids` the server begins behind these transactions, wherever that is, and leaves all of them out."""
     birth: int = 0
+    """When the server began the file at hand, in seconds since 1970."""
     when: int = 0
+    """The time of the last event."""
     maps: dict[bytes, Event | None] = field(default_factory=dict, repr=False)
 
     def events(self, upto: Spot | None = None) -> Iterator[tuple[Event | None, int]]:
@@ -145,7 +147,7 @@ class BinlogStream:
             yield End()
 
     def _event(self, data: bytes) -> Event | None:
-        """A table that is mapped for each of its transactions is the same object."""
+        """Decode an event; a table that is mapped again for each of its transactions is the same object."""
         if data[4] != TABLE_MAP:
             return decode(data)
         body = data[HEADER:]
@@ -178,7 +180,7 @@ class BinlogStream:
 
 @contextmanager
 def dump(config: MySqlSourceSection, start: Spot, gtids: str = "") -> Iterator[BinlogStream]:
-    """A connection of its own: it can be used for nothing else, and ends with the block."""
+    """Open a connection for the log alone, which ends with the block."""
     with translated(config, f"the binary log of {config.place}"):
         connection = dial(config)
     try:
@@ -211,19 +213,22 @@ OLDEST = (8, 0, 19)
 
 @dataclass(frozen=True)
 class BinlogServer:
-    """`name` is what positions are valid within; `files` of the log with their bytes, in order, unless the user
-    may not see them (`seen`); `end` is where it ends, behind the transactions that MySQL says are `executed`;
-    `left_out` says which databases it leaves out; `now` is its clock in seconds since 1970."""
+    """The server whose binary log is read."""
 
     name: str = ""
+    """What positions are valid within."""
     mariadb: bool = False
     account: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, int] = field(default_factory=dict)
+    """Of the log with their bytes, in order, unless the user may not see them (`seen`)."""
     end: Spot = ("", 0)
+    """Where it ends, behind the transactions that MySQL says are `executed`."""
     left_out: str = ""
+    """Says which databases it leaves out."""
     seen: bool = True
     now: float = 0.0
+    """Its clock in seconds since 1970."""
     executed: str = ""
 
     @property
@@ -279,8 +284,8 @@ def _errors() -> type[Exception]:
 
 
 def _status(connection: pymysql.Connection[Any]) -> tuple[Any, ...]:
-    """(file, position, databases that are logged, databases that are not, of MySQL the transactions that were done);
-    MySQL 8.4 has a new name for it."""
+    """Return (file, position, databases that are logged, databases that are not, for MySQL the executed
+    transactions); MySQL 8.4 has a new name for the statement."""
     try:
         return first(connection, "SHOW MASTER STATUS")
     except _errors() as error:
@@ -302,7 +307,8 @@ def unlogged(connection: pymysql.Connection[Any]) -> str:
 
 
 def _left_out(status: tuple[Any, ...]) -> str:
-    """Statements are left out by the database that they were run in, so that none of a table may be missing."""
+    """Return why the log is incomplete: statements are left out by the database in which they were run, so that
+    those of any table may be missing."""
     for name, value in (("binlog_do_db", status[2]), ("binlog_ignore_db", status[3])):
         if value:
             return f"the server leaves statements out of its log ({name} is {value}): a truncate would not be seen"

@@ -69,7 +69,7 @@ class BinlogTable:
         return ""
 
     def shape(self, key: Sequence[str]) -> dict[str, str]:
-        """Return what positions of it rest on: its key, and the type of each column."""
+        """Return the shape on which its positions rest: its key, and the type of each column."""
         text = json.dumps([self.ref, sorted(key)])
         kinds = {f"c:{c.name}": f"{c.native} {c.charset}" for c in self.columns}
         return {"key": hashlib.sha256(text.encode()).hexdigest()[:16], **kinds}
@@ -119,8 +119,8 @@ def _text(value: Any) -> str:
 
 
 def cascades(rows: Iterable[Sequence[Any]]) -> dict[Ref, Upon]:
-    """Return which tables each one follows, given (child's schema, child, parent's schema, parent, rule of deletes, of
-    updates, the parent's index), over as many steps as it takes."""
+    """Return the tables that each one follows, given (child's schema, child, parent's schema, parent, rule of
+    deletes, of updates, the parent's index), over as many steps as there are."""
     edges: dict[Ref, tuple[set[Ref], set[Ref]]] = {}
     otherwise = set()
     for schema, child, parents, parent, delete, update, index in rows:
@@ -172,8 +172,9 @@ class ForeignKey:
 
 
 def foreign_keys(connection: pymysql.Connection[Any], primary: Mapping[Ref, Set[str]]) -> list[tuple[Any, ...]]:
-    """(child's schema, child, parent's schema, parent, rule of deletes, of updates, the parent's index) of each key
-    that the user can see; `primary` are columns of primary keys. A key whose rules cannot be seen has the widest."""
+    """Return (child's schema, child, parent's schema, parent, rule of deletes, of updates, the parent's index) of
+    each key that the user can see; `primary` are columns of primary keys. A key whose rules are hidden counts as the
+    widest."""
     rows = run(connection, _RULES)
     names = {(schema, child, name) for schema, child, *_, name in rows}
     rest = [row for row in run(connection, _KEYS) if (row[0], row[1], row[4]) not in names]

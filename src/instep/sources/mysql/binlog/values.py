@@ -66,7 +66,7 @@ def _counted(width: int) -> Callable[[bytes, int], tuple[int, int]]:
 
 
 def _string(meta: int) -> tuple[int, int]:
-    """(the real kind, bytes at most): two bits of the length are hidden in the kind."""
+    """Return (the real kind, bytes at most): two bits of the length are hidden in the kind."""
     first, second = meta & 0xFF, meta >> 8
     if first & 0x30 != 0x30:
         return first | 0x30, second | (((first & 0x30) ^ 0x30) << 4)
@@ -81,15 +81,16 @@ def _decimal_size(precision: int, scale: int) -> int:
 @dataclass(frozen=True)
 class Images:
     """Layout by which the key is cut out of the images of one mapped table: `sizes` of all columns, `values` of the
-    key's by place in the row, in the order of the key. `json`: how many columns are JSON."""
+    key's by place in the row, in the order of the key."""
 
     sizes: tuple[Size, ...]
     values: dict[int, Value]
     json: int = 0
+    """How many columns are JSON."""
     plans: dict[bytes, _Plan] = field(default_factory=dict, compare=False, repr=False)
 
     def keys(self, rows: RowImages) -> list[tuple[str | None, ...]]:
-        """The key in each image, None for what an image does not have. Raises Unfit."""
+        """Return the key in each image, None for what an image lacks. Raises Unfit."""
         data, at, found, end = rows.data, 0, [], len(rows.data)
         plans = [self._plan(bits) for bits in rows.present]
         before: tuple[str | None, ...] = ()
@@ -153,7 +154,7 @@ class _Plan:
         return cls(images, places, tuple(steps), skipped, images.values.keys() <= set(places))
 
     def image(self, data: bytes, at: int) -> tuple[tuple[str | None, ...], int]:
-        """(the key, where the image ends)."""
+        """Return (the key, where the image ends)."""
         width = (len(self.places) + 7) // 8
         nulls = int.from_bytes(data[at : at + width], "little") & ((1 << len(self.places)) - 1)
         at += width
@@ -191,7 +192,7 @@ def images(mapped: TableMap, places: Sequence[int], key: Sequence[KeyColumn]) ->
 
 
 def value_of(kind: int, meta: int, column: KeyColumn) -> Value:
-    """Return what makes SQL of a value's bytes. Raises Unfit."""
+    """Return a function that makes SQL of a value's bytes. Raises Unfit."""
     base = re.split(r"[ (]", column.native.lower(), maxsplit=1)[0]
     if base in _INTEGERS and kind == _INTEGERS[base]:
         signed = "unsigned" not in column.native.lower()
@@ -210,7 +211,7 @@ def _text(meta: int, column: KeyColumn) -> Value:
 
 
 def _padded(meta: int, column: KeyColumn) -> Value:
-    """The log leaves trailing zeros out."""
+    """Return the value with the trailing zeros that the log leaves out."""
     longest = _string(meta)[1]
     return lambda data: f"x'{data.ljust(longest, bytes(1)).hex()}'"
 
@@ -325,7 +326,7 @@ def _set(meta: int, column: KeyColumn) -> Value:
 
 
 def _uuid(meta: int, column: KeyColumn) -> Value:
-    """MariaDB keeps versions 1 to 5 from behind, those that sort by time as they are."""
+    """Return the text of a UUID; MariaDB stores versions 1 to 5 in reversed parts, so that they sort by time."""
 
     def text(data: bytes) -> str:
         data = data.ljust(16, bytes(1))

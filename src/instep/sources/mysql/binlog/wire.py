@@ -37,12 +37,14 @@ _NO_PAD = 1024
 
 @dataclass(frozen=True)
 class Header:
-    """`when` in seconds since 1970, `end`: the position behind the event, 0 for one that is not in the file."""
+    """The header of an event."""
 
     when: int
+    """In seconds since 1970."""
     kind: int
     size: int
     end: int
+    """The position behind the event, 0 for one that is not in the file."""
 
 
 @dataclass(frozen=True)
@@ -53,20 +55,22 @@ class Rotate:
 
 @dataclass(frozen=True)
 class Format:
-    """Begins a file. `summed`: the events behind it end in a checksum."""
+    """Begins a file."""
 
     summed: bool
+    """The events behind it end in a checksum."""
 
 
 @dataclass(frozen=True)
 class BinlogStatement:
-    """`BEGIN`, DDL, or a change that was logged as what somebody wrote. `mode`: the sql_mode of the session, None if
-    the log does not tell. `other`: what the text is if the server wrote it itself, "" if that is the same."""
+    """`BEGIN`, DDL, or a change that was logged as what somebody wrote."""
 
     database: str
     text: str
     mode: int | None = None
+    """The sql_mode of the session, None if the log does not tell."""
     other: str = ""
+    """What the text is if the server wrote it itself, "" if that is the same."""
 
 
 @dataclass(frozen=True)
@@ -82,12 +86,13 @@ class TableMap:
 
 @dataclass(frozen=True)
 class RowImages:
-    """Images of rows: an update has two each. `present` are bitmaps of the columns that they have, one an image."""
+    """Images of rows: an update has two each."""
 
     number: int
     change: str
     width: int
     present: tuple[bytes, ...]
+    """Bitmaps of the columns that they have, one an image."""
     data: bytes = field(repr=False)
     partial: bool = False
 
@@ -167,8 +172,8 @@ def _gtid(data: bytes) -> BinlogBegin:
 
 
 def _tagged(data: bytes) -> BinlogBegin:
-    """Fields in order, each behind its number, numbers as `_packed_number` has them: flags, the source's 16 bytes, the
-    number with its sign in the lowest bit, the tag."""
+    """Decode fields in order, each behind its number, numbers as `_packed_number` has them: flags, the source's 16
+    bytes, the number with its sign in the lowest bit, the tag."""
     at = HEADER
     for _ in range(3):  # the format's version, the size, the last field that has to be known
         _, at = _packedcounted_number(data, at)
@@ -185,7 +190,7 @@ def _tagged(data: bytes) -> BinlogBegin:
 
 
 def _packedcounted_number(data: bytes, at: int) -> tuple[int, int]:
-    """A number whose first byte ends in as many ones as bytes follow, and where it ends."""
+    """Return a number whose first byte ends in as many ones as bytes follow, and where it ends."""
     size = (~data[at] & data[at] + 1).bit_length()
     if size > 8:
         return int.from_bytes(data[at + 1 : at + 9], "little"), at + 9
@@ -226,8 +231,8 @@ def _statement(data: bytes, *, compressed: bool = False) -> BinlogStatement:
 
 
 def _session(data: bytes) -> tuple[int | None, int]:
-    """sql_mode and character_set_client of the session (0 if it is not told) from an event's variables, which are in
-    this order: flags, the mode, the catalog, steps of numbers, character sets. What is behind them may be anything."""
+    """Return sql_mode and character_set_client of the session (0 if absent) from an event's variables, which are in
+    this order: flags, the mode, the catalog, steps of numbers, character sets. Anything may follow."""
     mode, at = None, 0
     while at < len(data):
         code, at = data[at], at + 1
@@ -258,7 +263,7 @@ def _codec(charset: int) -> str:
 
 
 def _unpacked(data: bytes) -> bytes:
-    """MariaDB's own: a byte of marks, the length, zlib."""
+    """Decompress MariaDB's own format: a byte of marks, the length, zlib."""
     if data[0] & 0x70:
         raise ValueError
     width = data[0] & 7

@@ -60,7 +60,7 @@ def row_chunks(read: TableRead, name: str, changed: ChangedKeys) -> list[Chunk]:
 
 
 def key_chunks(read: TableRead, name: str, changed: ChangedKeys) -> list[Chunk]:
-    """Return these keys, whether they are there or not, as a read of the key columns yields them."""
+    """Return chunks of these keys, existing or not, as a read of the key columns yields them."""
     key = read.table.key
     what = ", ".join(_expression(c.source) for c in read.columns if c.source is not None and c.column.name in key)
     names = ", ".join(map(quote, changed.columns))
@@ -227,7 +227,7 @@ class PostgresLog:
         return row[0] if row else None
 
     def _missing(self, session: psycopg.Connection[Any], level: str, may: bool, timeline: str) -> tuple[str, str]:
-        """Return what the server or the user lacks, and the statement that brings it."""
+        """Return what the server or the user lacks, and the statement that adds it."""
         if session.info.server_version < OLDEST:
             return "the log can be read from PostgreSQL 13 on", "use mode: upsert"
         if not timeline:
@@ -246,7 +246,7 @@ class PostgresLog:
         return "", ""
 
     def create(self) -> None:
-        """The publication first: the slot cannot be read for what was before it."""
+        """Create the publication first, then the slot, which cannot be read for changes from before the publication."""
         with self._session() as session:
             publication, slot = quote(self.names.publication), literal(self.names.slot)
             if self._published(session) is None:
@@ -293,8 +293,8 @@ class PostgresLog:
             return known is not None
 
     def fault(self, position: str) -> str:
-        """Say whether the server was put back: its log ends before the position, or lacks the mark that was left
-        behind it. What was let go is before `LogState.confirmed`."""
+        """Return whether the server was restored: its log ends before the position, or lacks the mark behind it.
+        Released positions are before `LogState.confirmed`."""
         if not self._now:
             return ""
         mark = Mark.of(position)
@@ -316,8 +316,8 @@ class PostgresLog:
         self._places = tuple(places.values())
 
     def follow(self, reads: Sequence[TableRead]) -> Mapping[Ref, FollowedTable]:
-        """Return those that can be followed are taken into the publication; one that is new there since `begin` is
-        `pending`, whoever has put it there."""
+        """Add the tables that can be followed to the publication and return them; one that is new there since
+        `begin` is `pending`, whoever has added it."""
         with self._session() as session:
             keys = {read.source.ref: source_key(read) for read in reads}
             known = self._retry_while_active(lambda: log_tables(session, self.names.publication, keys))
@@ -435,7 +435,7 @@ class PostgresLog:
 
     @contextmanager
     def _as_published(self) -> Iterator[None]:
-        """The server looks publications up as they were at the time of each change."""
+        """Report a missing publication: the server looks publications up as they were at the time of each change."""
         import psycopg
 
         try:
@@ -510,7 +510,8 @@ class PostgresLog:
 
     @contextmanager
     def _session(self) -> Iterator[psycopg.Connection[Any]]:
-        """A connection to the primary server, statement by statement, whose texts do not depend on its defaults."""
+        """Open a connection to the primary server, statement by statement, whose texts do not depend on its
+        defaults."""
         with translated(self.config, otherwise=ConnectError):
             opened = timed_connection(self.config.read_timeout).connect
             session = dial(self.config, lambda info: opened(info, autocommit=True, prepare_threshold=None))
@@ -535,7 +536,7 @@ def _one(session: psycopg.Connection[Any], statement: str) -> tuple[Any, ...]:
 
 @contextmanager
 def _hinted(hint: str) -> Iterator[None]:
-    """An error of the server, with what to do about it."""
+    """Turn an error of the server into one with this hint."""
     import psycopg
 
     try:

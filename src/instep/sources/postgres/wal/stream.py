@@ -107,13 +107,13 @@ class WalStream:
                     self._report(0, answer=True)
 
     def _report(self, position: int, *, answer: bool = False) -> None:
-        """Tell the server the position up to which it may forget; 0 for none."""
+        """Report to the server the position up to which it may release the log; 0 for none."""
         now = time.time_ns() // 1000 - _EPOCH
         self._session.pgconn.put_copy_data(_STATUS.pack(b"r", position, position, position, now, answer))
         self._session.wait(_output(self._session.pgconn))
 
     def confirm(self, position: int) -> None:
-        """Let the server forget what is before the position, which it does in a moment."""
+        """Confirm a position: the server releases the log before it in a moment."""
         self._report(position)
         self._report(0)
 
@@ -187,7 +187,7 @@ def _output(pgconn: PGconn) -> Generator[Any, Any, None]:
 
 
 def _result(session: psycopg.Connection[Any]) -> PGresult | None:
-    """Return what the server answers to a command, or says at the end of a stream."""
+    """Return the server's result of a command, or its message at the end of a stream."""
     while session.pgconn.is_busy():
         session.wait(_input(session.pgconn))
     return session.pgconn.get_result()
@@ -201,7 +201,7 @@ def _check(result: PGresult | None) -> None:
 
 
 def _error(result: PGresult | None) -> psycopg.Error:
-    """Return what the server says of the end of a stream as psycopg's error."""
+    """Return the server's message at the end of a stream as psycopg's error."""
     from psycopg import OperationalError, errors
     from psycopg.pq import DiagnosticField
 

@@ -50,9 +50,7 @@ _IDENTITY = {"n": "nothing", "d": "a primary key that is checked at once", "i": 
 
 @dataclass(frozen=True)
 class TablePartition:
-    """`kind`, `persistence` and `replica` as PostgreSQL's catalog has them; `identity`: see `tables.LogTable`. `state`
-    is another one once rows may have come or gone unseen; `born`: it was created as a partition; `rows`: about so many.
-    """
+    """`kind`, `persistence` and `replica` as PostgreSQL's catalog has them; `identity`: see `tables.LogTable`."""
 
     ref: Ref
     oid: int
@@ -61,8 +59,11 @@ class TablePartition:
     replica: str
     identity: frozenset[str] | None
     state: str
+    """Another one once rows may have come or gone unseen."""
     born: bool
+    """It was created as a partition."""
     rows: int
+    """About so many."""
 
     @property
     def name(self) -> str:
@@ -93,7 +94,7 @@ def unnamed(ref: Ref, replica: str, identity: frozenset[str] | None, key: Sequen
 
 
 def partitions(connection: psycopg.Connection[Any]) -> Mapping[Ref, tuple[TablePartition, ...]]:
-    """Return those of all partitioned tables, on every level, by table."""
+    """Return the partitions of all partitioned tables, on every level, by table."""
     found: dict[Ref, tuple[TablePartition, ...]] = {}
     for row in connection.execute(_PARTITIONS.encode()).fetchall():
         root, name, schema, own, oid, kind, persistence, replica, identity, state, born, rows = row
@@ -151,11 +152,7 @@ _KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table"}
 
 @dataclass(frozen=True)
 class WalTable:
-    """A table as the log sees it. `columns`: (number, name, type, modifier, transaction that defined it) in order;
-    `file` of its rows; `labels` of its enum types by oid; `identity`: the columns that the log names a row by, None for
-    the whole row; `listed`: what the publication says of it, None if it does not; `since`: which transactions wrote the
-    publication's rows in the catalog last, what computes columns, and of what their types consist; `alias`: a type of
-    its columns whose values are the names of other objects; `secured`: policies choose the rows that are shown."""
+    """A table as the log sees it."""
 
     ref: Ref
     oid: int
@@ -163,16 +160,25 @@ class WalTable:
     persistence: str
     replica: str
     identity: frozenset[str] | None
+    """The columns that the log names a row by, None for the whole row."""
     inherited: bool
     columns: tuple[tuple[int, str, int, int, str], ...]
+    """(number, name, type, modifier, transaction that defined it) in order."""
     file: int
+    """Of its rows."""
     labels: Mapping[str, str]
+    """Of its enum types by oid."""
     publication: int
     membership: int
     since: Mapping[str, str]
+    """Which transactions wrote the publication's rows in the catalog last, what computes columns, and of what their
+    types consist."""
     listed: Mapping[str, Any] | None
+    """What the publication says of it, None if it does not."""
     alias: str | None
+    """A type of its columns whose values are the names of other objects."""
     secured: bool
+    """Policies choose the rows that are shown."""
     estimate: int
     parts: tuple[TablePartition, ...] = ()
 
@@ -211,11 +217,10 @@ class WalTable:
         return f"the publication leaves {', '.join(left)} out" if left else ""
 
     def shape(self, key: Sequence[str]) -> dict[str, str]:
-        """Return what positions of it rest on: its oid, its key by name and number, and that it has been in this
-        publication all the time (together), whose options, filters and lists of columns stayed what they were; the type
-        of each column by number, what computes it, fields of types, labels of enums, and what tells rows that were
-        written anew. A table that is published without being named can be made unlogged for a while: then every new
-        file counts."""
+        """Return the shape on which its positions rest: its oid, its key by name and number, and that it has been in
+        this publication all the time (together), whose options, filters and lists of columns are unchanged; the type
+        of each column by number, what computes it, fields of types, labels of enums, and the mark of rewritten rows.
+        A table that is published without being named can be made unlogged for a while: then every new file counts."""
         numbers = {name: number for number, name, *_ in self.columns}
         keys = sorted((k, numbers.get(k, 0)) for k in key)
         unnamed = [] if self.membership else [self.file]
@@ -228,7 +233,7 @@ class WalTable:
 
 
 def log_tables(connection: psycopg.Connection[Any], publication: str, refs: Iterable[Ref]) -> dict[Ref, WalTable]:
-    """Return those of the tables that exist."""
+    """Return the log's view of the tables that exist."""
     values = ", ".join(f"({literal(s)}, {literal(n)})" for s, n in refs)
     if not values:
         return {}
@@ -272,9 +277,9 @@ def log_tables(connection: psycopg.Connection[Any], publication: str, refs: Iter
 def followed(
     table: WalTable | None, key: Sequence[str], parts: Sequence[TablePartition] = (), *, pending: bool = False
 ) -> FollowedTable:
-    """Return what is known of a table that should be followed by this key. `parts` are its partitions from before the
-    snapshot that reads it: what comes to pass with them later has to be found by the next sync. One that came meanwhile
-    is written down without a state, whether the snapshot shows it or not."""
+    """Return the state of a table to be followed by this key. `parts` are its partitions from before the snapshot
+    that reads it: what happens to them later has to be found by the next sync. One added meanwhile is recorded
+    without a state, whether the snapshot shows it or not."""
     if table is None:
         return FollowedTable(why="it is gone")
     why = table.why_not(key) or table.cut_off(key)

@@ -31,26 +31,31 @@ Row = tuple[Value, ...]
 
 @dataclass(frozen=True)
 class WalBegin:
-    """`xid` is the 32 bits of the transaction's id that the log has, `commit` the position of its commit."""
+    """The begin of a transaction."""
 
     xid: int
+    """The 32 bits of the transaction's id that the log has."""
     commit: int = 0
+    """The position of its commit."""
 
 
 @dataclass(frozen=True)
 class WalCommit:
-    """`end`: the position behind the transaction."""
+    """The commit of a transaction."""
 
     end: int
+    """The position behind the transaction."""
 
 
 @dataclass(frozen=True)
 class WireColumn:
-    """`key`: part of the replica identity. `kind`: the type's oid."""
+    """A column of a relation."""
 
     name: str
     key: bool
+    """Part of the replica identity."""
     kind: int
+    """The type's oid."""
 
 
 @dataclass(frozen=True)
@@ -201,7 +206,7 @@ class Visible:
         return cls(int(first), int(following), frozenset(int(x) for x in running.split(",") if x))
 
     def shows(self, xid: int) -> bool:
-        """`xid` has lost its upper half, which is that of the nearest transaction."""
+        """Return whether the snapshot shows `xid`, which has lost its upper half: that of the nearest transaction."""
         whole = (self.next // _WRAP) * _WRAP + xid
         whole += _WRAP if whole < self.next - _WRAP // 2 else -_WRAP if whole > self.next + _WRAP // 2 else 0
         return whole < self.next and whole not in self.running
@@ -220,7 +225,7 @@ class WalKeys:
     places: tuple[int, ...] | None = None
 
     def relation(self, relation: WalRelation) -> None:
-        """A relation whose key is another one tells nothing of today's."""
+        """Take a relation's columns; one whose key has changed says nothing of today's."""
         names = [c.name for c in relation.columns]
         common = [n for n in self.columns if n in names]
         known = {c.name: c for c in relation.columns}

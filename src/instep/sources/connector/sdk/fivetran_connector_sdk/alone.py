@@ -66,8 +66,8 @@ class Printed:
 def sync(
     connector: Connector, project_path: str | None, configuration: Mapping[str, Any] | None, state: Any = None
 ) -> None:
-    """`configuration.json` and `files/state.json` of the folder are read where nothing was given. Exits with 1 if the
-    sync failed."""
+    """Run one sync; `configuration.json` and `files/state.json` of the folder are read where nothing was given.
+    Exits with 1 if the sync failed."""
     folder = Path(project_path or Path(sys.argv[0] or ".").resolve().parent)
     os.environ.setdefault("FIVETRAN_CONNECTION_ID", folder.name)
     os.environ.setdefault("FIVETRAN_DEPLOYMENT_MODEL", "local_debug")

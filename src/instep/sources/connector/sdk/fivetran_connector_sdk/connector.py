@@ -33,7 +33,7 @@ class Connector:
         self.state: dict[str, Any] | None = None
 
     def tables(self, configuration: Mapping[str, Any]) -> dict[Named, TableSpec]:
-        """Return what schema() declares; nothing without one."""
+        """Return the declarations of schema(); nothing without one."""
         return tables_of(at_once(self.schema_method(dict(configuration)), "schema")) if self.schema_method else {}
 
     def form(self) -> ConfigurationForm:
@@ -56,7 +56,7 @@ class Connector:
             out.end(failure(error))
 
     def _check_signature(self, configuration: dict[str, Any], state: dict[str, Any]) -> None:
-        """TypeError where update() cannot be called by the names that it is called with."""
+        """Raise TypeError where update() cannot be called by the names that it is called with."""
         try:
             signature = inspect.signature(self.update_method, follow_wrapped=False)  # the wrapper is what is called
         except ValueError:
@@ -91,7 +91,7 @@ class Connector:
         log_level: Any = None,
         **others: Any,
     ) -> None:
-        """The same; there is no server to start."""
+        """Run `debug`: there is no server to start."""
         self.debug(None, configuration, state)
 
 

@@ -57,7 +57,7 @@ def boolean(value: Any) -> bool:
 
 
 def integer(name: str, bits: int) -> Convert:
-    """Integers, and texts and floats that are whole numbers."""
+    """Return a conversion to integers, of whole texts and floats as well."""
     least, most = -(1 << bits - 1), (1 << bits - 1) - 1
 
     def convert(value: Any) -> int:
@@ -212,7 +212,7 @@ def _offset(text: str) -> int:
 
 
 def _parsed(text: str, zone: str) -> datetime | None:
-    """Forms that are rarer, such as months of one digit."""
+    """Parse rarer forms, such as months of one digit."""
     for form in _FORMATS:
         try:
             return datetime.strptime(text, form + zone)
@@ -246,7 +246,7 @@ def single() -> Convert:
 
 
 def with_fallback(convert: Convert) -> Convert:
-    """Return the same, where a value that does not fit is kept as its text."""
+    """Return a conversion that keeps a value that does not fit as its text."""
 
     def convert_or_keep(value: Any) -> Any:
         try:

@@ -1,4 +1,4 @@
-"""What `schema()` declares: tables, their keys, and columns with types."""
+"""The declarations of `schema()`: tables, their keys, and columns with types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a connector does to tables. Each call may be yielded, which does nothing more."""
+"""The operations of a connector on tables. Each call may be yielded, which does nothing more."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Operations:
     def update(
         table: str, modified: Mapping[str, Any], *, schema: str | None = None, file: FileUpload | None = None
     ) -> None:
-        """Changes the given columns of the row with this primary key; nothing if there is no such row."""
+        """Change the given columns of the row with this primary key; do nothing if there is no such row."""
         name, row = _checked(table, modified, "modified")
         _need_key(schema or "", name, "update")
         _sent(rows.UPDATE, schema or "", name, row, file)
@@ -48,7 +48,7 @@ class Operations:
 
     @staticmethod
     def checkpoint(state: Mapping[str, Any]) -> None:
-        """Keep everything that came before, and the state with which the next sync begins."""
+        """Commit everything that came before, and the state with which the next sync begins."""
         if not isinstance(state, Mapping):
             raise ValueError(f"op.checkpoint(state): state has to be a dict, not {type(state).__name__}")
         current().checkpoint(state)

@@ -85,13 +85,14 @@ class Outlet:
         self._lock = threading.RLock()
 
     def declare(self, tables: Mapping[Named, TableSpec]) -> None:
-        """Has to come before the first operation. The answer names the tables whose invalid values are kept as text."""
+        """Declare the tables before the first operation. The answer names the tables whose invalid values are kept
+        as text."""
         self._specs = dict(tables)
         self._send({"frame": "schema", "tables": [t.document() for t in tables.values()]})
         self._lenient = self._wire.read().get("lenient", ())
 
     def end(self, head: Mapping[str, Any]) -> None:
-        """The last frame. Rows that were not handed on go before it, unless it tells of an error."""
+        """Send the last frame. Rows not handed on yet go before it, unless it reports an error."""
         with self._lock:
             if self._ended:
                 return
@@ -101,7 +102,7 @@ class Outlet:
             self._ended = "update() has returned: no operation is taken any more"
 
     def tell(self, head: Mapping[str, Any]) -> None:
-        """What is no operation: log lines and warnings. Nothing is sent once the sync is over."""
+        """Send log lines and warnings, which are no operations. Nothing is sent once the sync is over."""
         with self._lock:
             if not self._ended:
                 self._wire.send(head)
@@ -137,8 +138,8 @@ class Outlet:
                 self._hand_on(bucket)
 
     def upload(self, operation: int, schema: str, table: str, data: Mapping[str, Any], file: FileUpload) -> None:
-        """The file, then its row, if the row can be sent. Other threads may go on meanwhile, but no checkpoint comes
-        between the end of a file and its row."""
+        """Send the file, then its row, if the row can be sent. Other threads may go on meanwhile, but no checkpoint
+        comes between the end of a file and its row."""
         if self._ended:
             self._refuse(_OPERATIONS[operation], schema, table)
         with self._lock:
@@ -257,7 +258,7 @@ def _unfit(state: Mapping[str, Any]) -> str:
 
 
 def _unfit_key(keys: Sequence[Any], place: Any) -> str:
-    """Return what is wrong with a key of the dict at this place, "" if nothing is."""
+    """Return the fault of a key of the dict at this place, "" if there is none."""
     if set(map(type, keys)) <= {str}:
         return ""
     texts: dict[str, Any] = {}

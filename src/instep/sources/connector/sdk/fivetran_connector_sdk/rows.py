@@ -48,7 +48,7 @@ class Shape:
         self._keys = [names.index(k) for k in table.key]
 
     def plan(self, types: tuple[type, ...]) -> tuple[Converts, tuple[int, ...]]:
-        """(what to convert, where texts and bytes are) for values of these classes."""
+        """Return (what to convert, where texts and bytes are) for values of these classes."""
         for index in self._keys:
             if types[index] is _NONE:
                 name = self.names[index]
@@ -101,7 +101,7 @@ def is_unicode(text: str) -> bool:
 
 
 def _size(value: Any) -> int:
-    """Of a text or bytes; raises ValueError for a text that UTF-8 does not have."""
+    """Return the bytes of a text or bytes; raises ValueError for a text that UTF-8 cannot encode."""
     if type(value) is not bytes and not value.isascii():
         try:
             return len(value.encode())
@@ -111,7 +111,7 @@ def _size(value: Any) -> int:
 
 
 def _inferred(kind: type) -> convert.Convert:
-    """Subclasses as what they derive from; whatever else there is as its text."""
+    """Return the conversion: subclasses as their base, anything else as its text."""
     return next((step for base, step in _BASES if issubclass(kind, base)), str)
 
 
@@ -181,7 +181,7 @@ class Bucket:
         return len(rows) % 16 == 1 and time.monotonic() - self._since > MOST_SECONDS
 
     def taken(self) -> tuple[dict[str, Any], list[bytes]] | None:
-        """(what is sent before them, the bytes) of the rows, which are forgotten; None if there are none."""
+        """Return (the head, the bytes) of the rows and forget them; None if there are none."""
         if not self._rows:
             return None
         body = [bytes(self._operations), self._numbers.tobytes()]

@@ -81,7 +81,7 @@ def _unused(folder: str, module: ModuleType, file: str) -> Iterator[tuple[int, s
 
 
 def _functions(tree: ast.AST, owner: str = "") -> Iterator[tuple[ast.AST, str]]:
-    """Functions, each with the class of the module that it is a method of."""
+    """Yield functions, each with the class of the module that it is a method of."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, _Function):
             yield node, owner
