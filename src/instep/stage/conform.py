@@ -82,7 +82,8 @@ class Conformer:
         self._ids.reset(mark)
 
     def conform(self, batch: pa.RecordBatch) -> Conformed:
-        """`batch` holds the columns that have a source, in the spec's order, then the extra ones; raises StageError."""
+        """Conform a batch, which has the columns with a source in the spec's order, then the extra ones; raises
+        StageError."""
         own, extra = len(self._sources), len(self.spec.extra)
         expected = own + extra + bool(self.spec.notes)
         if batch.num_columns != expected:
@@ -123,7 +124,7 @@ class _ConformedBatch:
         notes: Sequence[pa.Array],
         place: Callable[[int], str],
     ) -> None:
-        """`notes` are those of the source, no array or one."""
+        """Prepare one batch; `notes` are those of the source, no array or one."""
         self.spec, self.source, self.rows, self.extra, self.place = spec, source, rows, extra, place
         self.notes = notes
         self.quarantined: list[QuarantinedValue] = []

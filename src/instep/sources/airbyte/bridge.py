@@ -116,8 +116,8 @@ class Reading:
             self._log("info", line.decode("utf-8", "replace"))
 
     def _take_text(self, line: bytes, why: str) -> None:
-        """What is no JSON is text for people; a message that is none may have been a record. Some programs begin their
-        output with a byte order mark."""
+        """Log a line that is no JSON; one that looks like a message is an error, as it may have been a record. Some
+        programs begin their output with a byte order mark."""
         if line.startswith(BOM_UTF8):
             self._take(line.removeprefix(BOM_UTF8))
             return

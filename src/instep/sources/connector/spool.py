@@ -33,7 +33,7 @@ from instep.sources.connector.segment import (
 from instep.sources.connector.table_spool import Declaration, TableSpool
 from instep.sources.connector.uploads import Uploads
 from instep.sources.stream import EVERYTHING, ReceivedCallback, ReceivedRows, StreamFailure, StreamScope
-from instep.stage.pandas_free import settle
+from instep.stage.pandas_free import hide_pandas
 
 GATHER = 1.0
 """Seconds after its first checkpoint in which a segment takes the parts of later ones."""

@@ -75,7 +75,7 @@ class SeenFiles:
     """Has every version that was ever seen, by path, in order."""
 
 
-def look(
+def inspect_folder(
     config: FilesConfig, records: FileRecords, now: float | None = None, start: SessionStart | None = None
 ) -> SeenFiles:
     """Return what the folder holds now. New and changed files are read once and recorded; many bytes of them by tasks

@@ -166,7 +166,7 @@ class FilesSource(WholeCatalog):
 
     def look(self) -> SeenFiles:
         """Return what the folder holds now."""
-        return look(self.config, self.records, start=self.start)
+        return inspect_folder(self.config, self.records, start=self.start)
 
     def test(self) -> list[Check]:
         """List the folder and look at each table's files."""
@@ -189,7 +189,7 @@ class FilesSource(WholeCatalog):
 
     @contextmanager
     def snapshot(self) -> Iterator[FilesSnapshot]:
-        """The files that are there now."""
+        """Open a snapshot of the files that are there now."""
         yield FilesSnapshot(self, self.look())
 
 
@@ -264,7 +264,7 @@ class FilesSnapshot:
         return ""  # a file that has changed is an error
 
     def moved(self, catalog: Catalog) -> frozenset[tuple[str, str]]:
-        """A table with a file that is being written now is as it was."""
+        """Return the tables that have changed; one with a file that is being written now counts as unchanged."""
         now, denied = FilesSnapshot(self.source, self.source.look())._tables
         return frozenset(t.ref for t in catalog.tables if t.ref not in denied and now.get(t.ref) != t)
 

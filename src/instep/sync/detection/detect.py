@@ -42,7 +42,7 @@ from instep.schema.changes.describe import (
 )
 from instep.schema.changes.diff import WEAK
 from instep.schema.changes.version import Counts, counts
-from instep.schema.planning.accept import accept, settle
+from instep.schema.planning.accept import accept, defer_blocked
 from instep.schema.planning.collisions import collide
 from instep.schema.planning.naming import assign, with_custom_names
 from instep.schema.planning.overflow import explained, left_behind

@@ -102,7 +102,7 @@ def quarantined_counts(context: SyncContext, only: Collection[str] = ()) -> dict
 
 
 def counts_of(context: SyncContext, places: Iterable[QuarantinePlace]) -> dict[str, int]:
-    """`quarantined_counts` of these quarantines."""
+    """Return `quarantined_counts` of these quarantines."""
     found, known = dict[str, int](), context.store.quarantines.of(context.name)
     for place in places:
         uri, files = place.target.quarantine, place.files()

@@ -41,7 +41,7 @@ def approving(context: SyncContext, reviews: Sequence[Review]) -> AnswerPreview:
 def plan_alone(context: SyncContext, change: Review) -> Plan:
     """Look at source and destination and return the plan that carries out this change and no other. Errors are those of
     `approving`."""
-    detection = look(context, count=False)
+    detection = detect_if_changed(context, count=False)
     now = record(context, detection, count=False)
     _check(change, now.get(change.key))
     answers = {k: replace(one, status="approved" if one.id == change.id else "rejected") for k, one in now.items()}

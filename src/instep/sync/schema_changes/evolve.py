@@ -129,5 +129,5 @@ def evolve(context: SyncContext, made: Plan, allowed: tuple[str, ...] = (), *, i
         check_approvals(context, made)
         version = apply_plan(replace(context, run=run), run, made, reviews, id=id)
         if waits_beside(context, made):
-            record(context, look(context, count=False), count=False)
+            record(context, detect_if_changed(context, count=False), count=False)
         return version

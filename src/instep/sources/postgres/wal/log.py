@@ -257,8 +257,9 @@ class PostgresLog:
             self._make_slot(session, f"SELECT pg_create_logical_replication_slot({slot}, '{PLUGIN}'{failover})")
 
     def _make_slot(self, session: psycopg.Connection[Any], statement: str) -> None:
-        """The server waits for all transactions that write now, in whatever database; nobody waits for it meanwhile, so
-        the short limit on locks does not hold here, but that of statements, or else the silence of the server."""
+        """Create the slot. The server waits for all transactions that write now, in whatever database; nobody waits for
+        it meanwhile, so that the limit is that of statements, or else of the server's silence, not the short one of
+        locks."""
         import psycopg
 
         limit = self.config.statement_timeout or self.config.read_timeout * 0.9
