@@ -120,9 +120,7 @@ def compare(users: int, folder: Path) -> str:
         rate = f"{found['instep'] / own:,.0f}" if own > 0 else ""
         lines.append(f"| {name} | {one['cpu']:.1f} | {one['peak_mb']:.0f} | {rate} |")
     pin = peers.pinned("airbyte")["airbyte"]
-    head = (
-        f"{found['instep']:,} records of airbyte-source-faker {VERSION} into DuckDB, PyAirbyte {pin} in one run."
-    )
+    head = f"{found['instep']:,} records of airbyte-source-faker {VERSION} into DuckDB, PyAirbyte {pin} in one run."
     return "\n".join([head, "", *lines])
 
 
