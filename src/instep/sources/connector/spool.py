@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from instep.errors import ReadError, StageError
 from instep.schema.catalog.types import parse
 from instep.sources.connector.child import Child, ChildEnd, line_of
@@ -150,6 +152,7 @@ class Segments:
     ) -> None:
         """`gather`: checkpoints that come soon after one another share a segment."""
         settle()
+        pa.set_memory_pool(pa.system_memory_pool())  # the others keep a segment's memory for the next one
         self._dialect, self._on_counts, self._log = dialect, on_counts, Paced(log)
         self._on_received = on_received
         self._folder, self._gather = Path(folder), gather
@@ -236,6 +239,7 @@ class Segments:
 
     def acknowledge(self, segment: Segment) -> None:
         """The op.checkpoint() that ended the segment returns."""
+        pa.default_memory_pool().release_unused()
         if not self._ready and self._failure is None:
             self._child.send({"acknowledged": self._counts.checkpoints})
 
