@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,8 @@ import pytest
 
 from airbyte_world import INTEGER, TEXT, AirbyteWorld, Line, airbyte_world, record, state, status, stream
 from instep.project.sections.tables import TableSettings
+from instep.schema.catalog.types import DataType, Json, TimestampTz
+from instep.sources.airbyte.columns import packing
 from instep.sources.airbyte.stream_rows import noted_changes
 from instep.sync.loading.engine import OnSpark
 from instep.sync.quarantine.replay import replay
@@ -165,3 +168,24 @@ def test_notes_of_rows_that_wait_are_kept(world: AirbyteWorld) -> None:
 
 def test_a_record_cannot_bring_notes_as_a_column(world: AirbyteWorld) -> None:
     assert "a property that cannot be a column" in world.failed(record(id=1, __notes="[]"), status())
+
+
+MIXED = [
+    (TimestampTz(), ["2020-01-01T10:00:00", "2020-01-01T10:00:00Z", None, "2020-01-01T12:00:00+02:00"], 0),
+    (TimestampTz(), ["2020-01-01T10:00:00", "2020-01-01"], 0),
+    (TimestampTz(), ["2020-01-01T10:00:00", "tomorrow"], 1),
+    (Json(), [{"a": "NaN"}, [1, None], "Infinity", 1, True, None], 0),
+    (Json(), [{"a": float("nan")}, {"a": 1.5}], 1),
+]
+
+
+@pytest.mark.parametrize(("kind", "values", "unfit"), MIXED)
+def test_a_column_is_the_same_at_once_and_value_by_value(kind: DataType, values: list[Any], unfit: int) -> None:
+    plan = packing(kind)
+    at_once, one_by_one = plan.pack(values), replace(plan, plain=frozenset()).pack(values)
+    assert at_once is not None
+    assert one_by_one is not None
+    assert at_once.unfit == one_by_one.unfit == unfit
+    assert at_once.kinds == one_by_one.kinds
+    pieces = zip(at_once.pieces, one_by_one.pieces, strict=False)
+    assert all(bytes(a) == bytes(b) for a, b in pieces)

@@ -156,7 +156,8 @@ class _Sync:
             with self.follow.running():
                 attempt = 0
                 while self.follow.next():
-                    self.run_pass(None, attempt)
+                    with self.context.destination_open():  # once a group: its rows are on this disk already
+                        self.run_pass(None, attempt)
                     attempt += 1
             return
         only: frozenset[Ref] | None = None

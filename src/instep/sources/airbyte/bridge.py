@@ -8,6 +8,7 @@ Its configuration, catalog and state are in files that only this user can read, 
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -25,7 +26,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from instep.sources.airbyte.state import ConnectorProgress
-from instep.sources.airbyte.stream_rows import MOST_BYTES, MOST_ROWS, StreamPlan, StreamRows, noted_changes
+from instep.sources.airbyte.stream_rows import StreamPlan, StreamRows, noted_changes
 from instep.sources.airbyte.wire import Broken, FrameWriter, Lines, SpilledFrames, private_folder, write_private
 
 Ref = tuple[str, str]
@@ -33,10 +34,14 @@ _SOON = 1.0
 """Seconds that a state waits for others before it is a checkpoint."""
 _REPORT_EVERY = 1.0
 """Seconds between two reports of what has come, which are signs of life as well."""
+CHECKPOINT_ROWS, CHECKPOINT_BYTES = 10_000, 8 << 20
+"""What has come since the last checkpoint makes the next one due at once."""
 _SPILL_BYTES = 256 << 20
 _AFTERWARDS = 60.0
 """Seconds that the connector may take to end after its output has."""
 _LONGEST_TEXT = 10_000
+_COLLECT_AFTER = 100_000
+"""Objects made before a search for cycles: records are many, and have none."""
 _LEVELS = {"FATAL": "error", "ERROR": "error", "WARN": "warning", "WARNING": "warning"}
 _QUIET = {"DEBUG", "TRACE"}
 
@@ -73,12 +78,12 @@ class Reading:
             spill = SpilledFrames(folder, f"rows-{number}", most) if plan.overwrite else None
             self._streams[plan.ref] = StreamRows(plan, frames, spill, self._place)
             self._progress.generations[plan.ref] = one_generation(request, plan.ref)
-        self._checkpoints, self._pending, self._rows, self._bytes = 0, 0.0, 0, 0
-        self._since_global = 0
+        self._checkpoints, self._pending, self._bytes = 0, 0.0, 0
+        self._received = self._received_at_checkpoint = self._received_at_state = 0
         self._shared_state: _SharedState | None = None
         self._counted: Counter[Ref] = Counter()
-        self._reported, self._has_news = time.monotonic(), False
-        self._expected = 0
+        self._reported, self._received_at_report = time.monotonic(), 0
+        self._expected, self._has_estimate = 0, False
         self._errors: list[Mapping[str, Any]] = []
         self._says_status = False
 
@@ -93,6 +98,7 @@ class Reading:
             while (batch := lines.next(_SOON)) is not None:
                 for line in batch:
                     self._take(line)
+                self._bytes += sum(map(len, batch))
                 self._look_at_the_clock(idle=not batch)
         except Broken as error:
             return str(error)
@@ -138,17 +144,13 @@ class Reading:
         if stream is None:
             self._counted[ref] += 1
             return
-        stream.since_state += 1
         stream.total += 1
-        self._since_global += 1
-        self._has_news = True
+        self._received += 1
         if stream.fault:
             return
         if stream.closed:
             stream.fail("it sent records after it was complete")
             return
-        self._rows += 1
-        self._bytes += size
         stream.take(data, size, noted_changes(meta) if (meta := record.get("meta")) else ())
 
     def _take_other(self, kind: str, message: dict[str, Any]) -> None:
@@ -176,7 +178,7 @@ class Reading:
             if not self._take_stream_state(state["stream"], count):
                 return
         else:
-            came, self._since_global = self._since_global, 0
+            came, self._received_at_state = self._received - self._received_at_state, self._received
             if count is not None and int(count) != came:
                 raise Broken(f"its state is about {int(count):,} records, and {came:,} came")
             before = {ref: stream.total for ref, stream in self._streams.items()}
@@ -190,7 +192,7 @@ class Reading:
         if (stream := self._streams.get(ref)) is None:
             self._counted[ref] += 0
             return False
-        came, stream.since_state = stream.since_state, 0
+        came, stream.total_at_state = stream.total - stream.total_at_state, stream.total
         if count is not None and int(count) != came and not stream.fault:
             stream.flush()
             stream.fail(f"its state is about {int(count):,} records, and {came:,} came")
@@ -252,7 +254,7 @@ class Reading:
             self._expected = max(int(rows), 0)
         elif stream := self._streams.get(_ref(estimate)):
             stream.expected = max(int(rows), 0)
-        self._has_news = True
+        self._has_estimate = True
 
     def _report(self) -> None:
         """Report what has come of each stream and in all, and how many records are expected."""
@@ -262,7 +264,7 @@ class Reading:
         received = [("", sum(s.total for s in streams), whole)]
         received += [(s.plan.path, s.total, s.expected) for s in streams if s.total or s.expected]
         self._frames.send({"frame": "progress", "received": received})
-        self._reported, self._has_news = time.monotonic(), False
+        self._reported, self._received_at_report, self._has_estimate = time.monotonic(), self._received, False
 
     def _complete(self, stream: StreamRows) -> None:
         """Complete a stream: all its rows have come. One that is read as a whole begins again in the next run."""
@@ -276,10 +278,11 @@ class Reading:
 
     def _look_at_the_clock(self, *, idle: bool) -> None:
         now = time.monotonic()
-        full = self._rows >= MOST_ROWS or self._bytes >= MOST_BYTES
+        full = self._received - self._received_at_checkpoint >= CHECKPOINT_ROWS or self._bytes >= CHECKPOINT_BYTES
         if self._pending and (full or idle or now - self._pending >= _SOON):
             self._checkpoint()
-        if self._has_news and now - self._reported >= _REPORT_EVERY:
+        has_news = self._has_estimate or self._received > self._received_at_report
+        if has_news and now - self._reported >= _REPORT_EVERY:
             self._report()
 
     def _checkpoint(self) -> None:
@@ -288,7 +291,7 @@ class Reading:
                 stream.flush()
         self._accept_states()
         self._checkpoints += 1
-        self._pending, self._rows, self._bytes = 0.0, 0, 0
+        self._pending, self._received_at_checkpoint, self._bytes = 0.0, self._received, 0
         self._frames.send({"frame": "checkpoint", "state": json.dumps(self._progress.document())})
         self._frames.wait(self._checkpoints)
 
@@ -443,6 +446,8 @@ def _performed(frames: FrameWriter, request: Mapping[str, Any], folder: Path) ->
 def main(out: int, back: int) -> None:
     for descriptor in (out, back):
         os.set_inheritable(descriptor, False)  # the connector has no part in this
+    gc.freeze()
+    gc.set_threshold(_COLLECT_AFTER)
     frames = FrameWriter(out, back)
     request = frames.read("read")
     folder = private_folder(os.environ["TMPDIR"])

@@ -42,6 +42,7 @@ _EPOCH, _DAY_ONE = datetime(1970, 1, 1, tzinfo=UTC), date(1970, 1, 1)
 _MICROSECOND = timedelta(microseconds=1)
 _PRECISE = re.compile(r"\.(\d{6})(\d+)")
 _WIDE = 1 << 63
+_ZONE = r"(?:[Zz]|[+-]\d\d(?::?\d\d)?)$"
 _ARROW = {"q": pa.int64(), "d": pa.float64(), "s": pa.string(), "j": pa.string(), "n": pa.string(), "m": pa.string()}
 
 
@@ -79,7 +80,7 @@ class Packing:
         if classes - {_NONE} <= self.plain:
             try:
                 return _of_array(self.kind, self.array(values))
-            except (pa.ArrowException, OverflowError):
+            except (pa.ArrowException, ValueError, OverflowError):
                 pass
         return self._one_by_one(values)
 
@@ -140,11 +141,11 @@ def packing(kind: DataType) -> Packing:
         case Timestamp():
             return Packing("q", frozenset({str}), lambda v: _texts(v).cast(pa.timestamp("us")), _local)
         case TimestampTz():
-            return Packing("q", frozenset({str}), lambda v: _texts(v).cast(pa.timestamp("us", "UTC")), _instant)
+            return Packing("q", frozenset({str}), _instants, _instant)
         case Binary():
             return Packing("x", frozenset(), _texts, _bytes_of)
         case Json():
-            return Packing("j", frozenset(), _texts, _document)
+            return Packing("j", frozenset({bool, int, str, dict, list}), _documents, _document)
         case String():
             return Packing("s", frozenset({str}), _texts, _text)
     raise TypeError(f"no stream has values of the type {kind}")
@@ -160,6 +161,22 @@ def _texts(values: Sequence[Any]) -> pa.Array:
 
 def _days(values: Sequence[Any]) -> pa.Array:
     return _texts(values).cast(pa.date32()).view(pa.int32()).cast(pa.int64())
+
+
+def _instants(values: Sequence[Any]) -> pa.Array:
+    texts = _texts(values)
+    zoned = pc.match_substring_regex(texts, _ZONE)
+    if pc.all(zoned).as_py() is False:
+        texts = pc.if_else(zoned, texts, pc.binary_join_element_wise(texts, "Z", ""))
+    return texts.cast(pa.timestamp("us", "UTC"))
+
+
+def _documents(values: Sequence[Any]) -> pa.Array:
+    """Return the texts of documents. Raise ArrowInvalid for numbers that are not finite, which no document has."""
+    texts = _texts([None if value is None else json_text(value) for value in values])
+    if pc.any(pc.match_substring_regex(texts, "NaN|Infinity")).as_py():
+        raise pa.ArrowInvalid("it may have a number that is not finite")
+    return texts
 
 
 def _of_array(kind: str, array: pa.Array) -> PackedColumn:

@@ -201,7 +201,8 @@ class AirbyteDialect:
         found = self._program
         self.discovered()
         code = str(Path(instep.__file__).parent.parent)
-        own = {"HOME": scratch, "TMPDIR": scratch, "PYTHONPATH": code, "PYTHONUTF8": "1", "MALLOC_ARENA_MAX": "2"}
+        own = {"HOME": scratch, "TMPDIR": scratch, "PYTHONPATH": code, "PYTHONUTF8": "1"}
+        own |= {"MALLOC_ARENA_MAX": "2", "ARROW_DEFAULT_MEMORY_POOL": "system"}  # what is freed goes back at once
         return Launch(
             command=(sys.executable, "-B", "-P", "-m", "instep.sources.airbyte.bridge"),
             folder=scratch,

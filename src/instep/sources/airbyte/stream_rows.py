@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,8 @@ from instep.sources.airbyte.wire import FrameWriter, SpilledFrames, encoded
 from instep.sources.connector.segment import EACH, RESERVED, stored_name
 
 UPSERT, DELETE = 0, 2
-MOST_ROWS, MOST_BYTES = 10_000, 8 << 20
+MOST_ROWS, MOST_BYTES = 5_000, 2 << 20
+"""A frame: records wait for it as objects, which take several times the memory of their text."""
 _LONGEST_REASON = 200
 
 
@@ -67,7 +69,7 @@ class StreamRows:
         self.rows: list[dict[str, Any]] = []
         self._notes: dict[int, Sequence[Mapping[str, str]]] = {}
         self.bytes = 0
-        self.since_state, self.total, self.good, self.expected = 0, 0, 0, 0
+        self.total_at_state, self.total, self.good, self.expected = 0, 0, 0, 0
         self._offered: list[tuple[int, Any]] = []
         self.status, self.fault, self.closed, self.is_limited = "", "", False, False
         self._named = False
@@ -238,9 +240,17 @@ class StreamRows:
             self.unknown.update(dict.fromkeys(sorted(more)))
             names |= dict.fromkeys(sorted(more))
         for name in self.plan.required:
-            if lacking := sum(name not in row for row in rows):
-                self.absent[name] += lacking
-        return [(name, [row.get(name) for row in rows]) for name in names if name in seen]
+            if name not in seen:
+                self.absent[name] += len(rows)
+        return [(name, self._values(rows, name)) for name in names if name in seen]
+
+    def _values(self, rows: list[dict[str, Any]], name: str) -> list[Any]:
+        try:
+            return list(map(itemgetter(name), rows))
+        except KeyError:
+            if name in self.plan.required:
+                self.absent[name] += sum(name not in row for row in rows)
+            return [row.get(name) for row in rows]
 
     def _note(self, name: str, packed: PackedColumn) -> None:
         if packed.unfit:

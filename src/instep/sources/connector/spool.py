@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from instep.errors import ReadError, StageError
 from instep.schema.catalog.types import parse
 from instep.sources.connector.child import Child, ChildEnd, line_of
@@ -237,6 +239,7 @@ class Segments:
 
     def acknowledge(self, segment: Segment) -> None:
         """Let the op.checkpoint() that ended the segment return."""
+        pa.default_memory_pool().release_unused()
         if not self._ready and self._failure is None:
             self._child.send({"acknowledged": self._counts.checkpoints})
 
