@@ -227,7 +227,7 @@ def test_a_table_that_was_never_loaded(tmp_path: Path) -> None:
 )
 def test_notes_are_merged(old: str | None, new: str | None, lacking: set[str], expected: str | None) -> None:
     def note(field: str | None) -> str | None:
-        return field and compact_json({"changes": [{"field": field}]})
+        return field and compact_json({"changes": [{"field": field, "change": "nulled"}]})
 
     assert merged(note(old), note(new), lacking, ["a"]) == note(expected)
 

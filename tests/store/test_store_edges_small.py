@@ -406,7 +406,7 @@ def test_the_newest_key_of_a_file_is_the_current_one(tmp_path: Path) -> None:
         with pytest.raises(ProjectError):
             add_key(file, id)
     assert file.read_text() == before
-    assert [p.name for p in file.parent.iterdir()] == ["keys"]
+    assert sorted(p.name for p in file.parent.iterdir()) == [".gitignore", "keys"]
     file.chmod(0o640)
     with pytest.raises(ProjectError, match="others may read"):
         keyring(tmp_path, variables={})

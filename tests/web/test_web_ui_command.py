@@ -71,7 +71,7 @@ def test_it_opens_the_page_without_an_account_and_works(tmp_path: Path) -> None:
         keys = client.get("/settings/keys").text
         assert "session key of <code>instep ui</code>, valid until the command ends" in keys
         assert "expired" not in keys
-        cookie = client.cookies[COOKIE]
+        cookie = client.cookies[f"{COOKIE}_{client.get('/changes').url.port}"]
     with open_project(tmp_path) as app:
         assert sign_in.session_of(app.store, cookie) is None
         assert any("@local" in entry.actor for entry in app.store.audit.page(limit=20))

@@ -116,7 +116,7 @@ def connection_statuses(context: QueryContext, names: Sequence[str]) -> list[Con
             **vars(one),
             **chosen[one.connection],
             freshness=worst_first(fresh[one.connection].values())[:_SHOWN],
-            freshness_counts=Counter(table.state for table in fresh[one.connection].values()),
+            freshness_counts=dict(Counter(table.state for table in fresh[one.connection].values())),
             log=context.log_status(one.connection),
         )
         for one in loads

@@ -19,7 +19,7 @@ REMOTE = frozenset({
     "status", "undo", "pause", "resume", "history", "preview",
     "schema show", "schema lock", "restore", "repair",
     "changes list", "changes show", "changes approve", "changes map", "changes reject", "changes ignore",
-    "changes snooze", "changes comment", "changes assign", "changes sample",
+    "changes snooze", "changes reopen", "changes comment", "changes assign", "changes sample",
     "quarantine list", "quarantine show", "quarantine replay", "quarantine discard",
     "table set-key", "table set-cursor",
     "selection show", "selection on", "selection off", "selection hash", "selection unhash",
