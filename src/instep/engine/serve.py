@@ -465,7 +465,7 @@ def _keep(peer: socket.socket, settings: dict[str, Any], engine: int) -> NoRetur
     for number in (signal.SIGTERM, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    import_module("instep.spark.resident").keep(peer, settings)
+    import_module("instep.spark.resident").run_keeper(peer, settings)
     atexit._run_exitfuncs()  # the archive of classes with which the next JVM starts faster is made then
     os._exit(0)
 
