@@ -13,7 +13,7 @@ class Event:
 
     type: ClassVar[str] = "event"
     connection: str
-    """Names whose event it is."""
+    """Connection that the event is about."""
 
     def data(self) -> dict[str, Any]:
         return asdict(self)
@@ -462,7 +462,7 @@ class RolloutMoved(Event):
     status: str
     wave: int
     why: str
-    """Says what for."""
+    """Reason of the move."""
     who: str
 
 

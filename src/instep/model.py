@@ -98,7 +98,7 @@ class TableRun:
     run: str
     table: tuple[str, str]
     status: str
-    """`done`, `failed`, `paused`, `missing` or `unchanged`."""
+    """Result: `done`, `failed`, `paused`, `missing` or `unchanged`."""
     mode: str = ""
     """PATTERN for a pattern of the project file that fits nothing: `table` is its text."""
     read: int = 0
@@ -224,9 +224,9 @@ class Worker:
     lanes: int
     started: datetime
     seen: datetime
-    """Its last heartbeat."""
+    """Time of its last heartbeat."""
     stopping: bool = False
-    """It claims no more jobs."""
+    """True if it claims no more jobs."""
 
 
 @dataclass(frozen=True)
@@ -236,14 +236,14 @@ class Scheduled:
     connection: str
     kind: JobKind
     spec: str
-    """`every <seconds>` or a cron line, read in `timezone`."""
+    """Schedule: `every <seconds>` or a cron line, read in `timezone`."""
     timezone: str = "UTC"
     key: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     next_due: datetime | None = None
     """The next time."""
     last_due: datetime | None = None
-    """The one before."""
+    """Time for which it came last."""
     source: str = ""
 
 

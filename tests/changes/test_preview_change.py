@@ -81,6 +81,18 @@ def waiting(project: Any) -> Any:
     return project.connection("shop").changes()[0]
 
 
+def assert_tables_are_as_shown(project: Any, shown: Any) -> None:
+    """The rows, columns and filled values of the destination are those of the preview."""
+    for table in shown.tables:
+        answer = project.query(f"select * from {table.table}")
+        assert table.rows_after == len(answer), table
+        for column in table.columns:
+            assert (column.name in answer.columns) is bool(column.after), column
+            if column.filled is not None:
+                counted = project.query(f"select count({column.name}) from {table.table}").rows[0][0]
+                assert column.filled == counted, column
+
+
 @pytest.mark.parametrize(
     ("kind", "engine"), [*((kind, "local") for kind in CHANGES), pytest.param("type", "spark", marks=SPARK)]
 )
@@ -95,14 +107,7 @@ def test_it_tells_what_then_happens_and_leaves_all_as_it_was(tmp_path: Path, kin
 
         project.approve(change)
         project.connection("shop").sync()
-        for table in shown.tables:
-            answer = project.query(f"select * from {table.table}")
-            assert table.rows_after == len(answer), table
-            for column in table.columns:
-                assert (column.name in answer.columns) is bool(column.after), column
-                if column.filled is not None:
-                    counted = project.query(f"select count({column.name}) from {table.table}").rows[0][0]
-                    assert column.filled == counted, column
+        assert_tables_are_as_shown(project, shown)
 
 
 def test_it_says_which_models_stop_running_and_what_the_others_answer(tmp_path: Path) -> None:
@@ -193,14 +198,7 @@ def test_publishing_does_to_the_tables_what_was_previewed(tmp_path: Path, kind: 
         shown, done = shown_and_published(project, waiting(project))
         assert (done.change, done.steps, done.notes) == (shown.change, shown.steps, ())
         assert project.connection("shop").changes() == []
-        for table in shown.tables:
-            answer = project.query(f"select * from {table.table}")
-            assert table.rows_after == len(answer), table
-            for column in table.columns:
-                assert (column.name in answer.columns) is bool(column.after), column
-                if column.filled is not None:
-                    counted = project.query(f"select count({column.name}) from {table.table}").rows[0][0]
-                    assert column.filled == counted, column
+        assert_tables_are_as_shown(project, shown)
 
 
 def live_columns(folder: Path) -> list[str]:

@@ -139,7 +139,7 @@ class Works:
     client: Client
     follower: Follower
     note: Callable[[str], None]
-    """Told what stands in the way of a job."""
+    """Callback for what blocks a job."""
 
     def begin(self, connection: str, what: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return the job that a request below a connection has put into the queue, or that was there already."""

@@ -61,16 +61,16 @@ class DetectorStatus:
     enabled: bool
     frequency: int
     internal_disabled: bool = False
-    """It has switched itself off for `reason`."""
+    """True if it has switched itself off for `reason`."""
     reason: str = ""
     job: Job | None = None
-    """The one that runs or waits."""
+    """Job that runs or waits."""
     last: Job | None = None
-    """The one that ended last."""
+    """Job that ended last."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Those of the source as a whole."""
+    """Options of the source as a whole."""
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Those of tables by pattern, as far as they are said."""
+    """Options of tables by pattern, as far as they are set."""
 
 
 def enabled(project: Project, connection: str) -> bool:

@@ -33,7 +33,7 @@ class ImportedConfiguration:
     """A project made of another product's configuration."""
 
     product: ImportedProduct
-    """Where the export comes from."""
+    """Product that the export comes from."""
     sources: tuple[str, ...]
     """Names of its sources."""
     destinations: tuple[str, ...]
@@ -89,11 +89,11 @@ class ImportedFiles:
     """Files of an import."""
 
     configuration: ImportedConfiguration
-    """What was imported."""
+    """Configuration that was imported."""
     files: tuple[Path, ...]
     """All files of the project."""
     new: tuple[Path, ...]
-    """Those that were not there before: the others have the same text already."""
+    """Files that are new; the others had the same text already."""
     has_memory: bool = False
     """True if the export has states or catalogs, which a store can take."""
 

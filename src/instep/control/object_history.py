@@ -65,13 +65,13 @@ class ObjectHistory:
     table: str
     column: str
     gone: bool
-    """It is no longer accepted."""
+    """True if it is no longer accepted."""
     names: tuple[str, ...]
-    """Its names, oldest first."""
+    """Names of the object, oldest first."""
     columns: tuple[ColumnStatus, ...]
     """The table's columns, or the one column, as last accepted."""
     entries: tuple[HistoryEntry, ...]
-    """Oldest first."""
+    """Entries, oldest first."""
 
 
 @dataclass(frozen=True)

@@ -24,12 +24,12 @@ class SchemaVersion:
     connection: str
     side: Side
     version: int
-    """Counts per side."""
+    """Number of the version, counted per side."""
     at: datetime
     accepted: int
     """The accepted version at that time."""
     label: str
-    """Its major.minor ("" before the first)."""
+    """Label `major.minor` ("" before the first)."""
     run: str
     """The run that detected or created it."""
     who: str = ""

@@ -31,7 +31,7 @@ class SharedTable:
 
     destination: str
     name: str
-    """That at the destination."""
+    """Name at the destination."""
     shards: tuple[Shard, ...]
     columns: tuple[ShardedColumn, ...]
     missing: tuple[str, ...] = ()

@@ -39,7 +39,7 @@ class StagingTarget:
     quarantine: str
     io: Mapping[str, str] = field(default_factory=dict, repr=False)
     types: Mapping[str, DataType] = field(default_factory=dict)
-    """Of columns that are stored as a wider type than the accepted one."""
+    """Types of columns that are stored as a wider type than the accepted one."""
     partition: Partitioning | None = None
     merge_compression: str = "zstd"
 
@@ -56,7 +56,7 @@ class PartChange:
     seen: int
     """The number of the table's shape that all of this was planned from; Conflict if it has another by now."""
     anew: bool = False
-    """Its rows are those of another table by now, and the next load replaces them."""
+    """True if its rows are now those of another table, and the next load replaces them."""
     moves: tuple[tuple[str, str], ...] = ()
     """Columns whose values go to others in this shard's rows, all at once."""
 
@@ -74,7 +74,7 @@ class Commit:
     changes: tuple[str, ...] = ()
     """The ids of the schema changes that this commit completes."""
     part: PartChange | None = None
-    """What becomes of one shard of a shared table."""
+    """Change of one shard of a shared table."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class LoadState:
     bytes: int
     files: int
     deleted: bool = False
-    """Tells whether rows are marked as deleted."""
+    """True if rows are marked as deleted."""
     version: str = ""
     """The number of the table's rows and columns, another one after every commit, whoever makes it; "" where the
     destination has none."""
@@ -153,7 +153,7 @@ class LoadOutcome:
     absent: int = 0
     returned: int = 0
     version: str = field(default="", compare=False)
-    """That of the table by this very commit, as `LoadState` has it; "" where the destination has none, or nothing
+    """Version of the table by this very commit, as `LoadState` has it; "" where the destination has none, or nothing
     was committed."""
 
 
@@ -240,7 +240,7 @@ class FillSize:
     bytes: int = 0
     of: int = 0
     why_not: str = ""
-    """Says why the table cannot be filled at all."""
+    """Reason why the table cannot be filled at all."""
 
 
 @dataclass(frozen=True)
@@ -346,8 +346,8 @@ class Savepoint:
     id: int
     at: datetime
     run: str
-    """Made it ("" if it was not one of ours), and `cursor` is what it recorded ("" for none: the whole table is
-    read)."""
+    """Run that made it ("" if it was not one of ours); `cursor` is what that run recorded ("" for none: the whole
+    table is read)."""
     rows: int
     """About how many."""
     cursor: str
@@ -357,4 +357,4 @@ class Savepoint:
     why_not: str = ""
     """Why the table cannot be put back to it."""
     made: datetime | None = None
-    """When its rows were written, which was before `at` if the table was put back to it."""
+    """Time when its rows were written, which was before `at` if the table was restored to it."""

@@ -18,8 +18,8 @@ class ColumnFilter:
     column: str
     operator: Operator
     values: tuple[Any, ...] = ()
-    """None for NULL, several for `in`, in the column's own type: bool, int, Decimal, str, date, or datetime (with a
-    zone where the column has one)."""
+    """Values to match: none for NULL, several for `in`, in the column's own type: bool, int, Decimal, str, date, or
+    datetime (with a zone where the column has one)."""
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ class Promoted:
     """The result of moving overflow values into columns."""
 
     rows: int = 0
-    """That got a value."""
+    """Rows that got a value."""
     invalid_values: int = 0
     """Values that do not fit their column and stay where they are."""
 

@@ -35,7 +35,7 @@ class Stored:
     delta: str
     arrow: str
     note: str = ""
-    """Tells what is special about it."""
+    """Note on what is special about it."""
 
 
 _NARROWER = "Iceberg: the narrower type is recorded beside the column"

@@ -13,13 +13,13 @@ class Model:
 
     name: str
     relation: tuple[str, ...]
-    """What others call it by, from the widest to the narrowest name."""
+    """Names by which others call it, from the widest to the narrowest."""
     query: exp.Expr | None
-    """None where its SQL is not known."""
+    """Query of the model; None where its SQL is not known."""
     dialect: str = ""
     kind: str = "view"
     file: str = ""
     problem: str = ""
-    """Says why."""
+    """Reason why its SQL is not known."""
     depends: tuple[tuple[str, ...], ...] = ()
     """The relations that it is said to read."""

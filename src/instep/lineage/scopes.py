@@ -50,7 +50,7 @@ class ResolvedColumn:
     """Columns on their way that would make its name ambiguous or take its place."""
     captured: bool = False
     missing: bool = False
-    """No table that it can come from has it."""
+    """True if no table that it can come from has it."""
 
 
 class Sources:

@@ -49,7 +49,7 @@ class ModelField:
     name: str
     edits: tuple[ModelEdit, ...] = ()
     coming: bool = False
-    """It is not there yet."""
+    """True if it does not exist yet."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,9 @@ class RelationShape:
 
     fields: tuple[ModelField, ...] = ()
     open: bool = False
-    """It may have columns that nobody knows."""
+    """True if it may have unknown columns."""
     edits: tuple[ModelEdit, ...] = ()
-    """Of the whole relation."""
+    """Edits of the whole relation."""
 
     def find(self, name: str, *, exact: bool = False, coming: bool = False) -> ModelField | None:
         """Return the column of that name: there today, or on its way."""
@@ -93,7 +93,7 @@ class ModelFinding:
     level: Level
     why: str
     line: int = 0
-    """1-based in its SQL, 0 where it is about no line."""
+    """Line in its SQL, from 1; 0 where it is about no line."""
     output: str = ""
     """The column of the model that is affected, if it is one."""
 

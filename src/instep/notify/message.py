@@ -30,11 +30,11 @@ class Message:
     id: str
     """The same for every attempt to deliver it."""
     at: datetime
-    """When its first attempt became due."""
+    """Time when its first attempt became due."""
     lines: tuple[MessageLine, ...]
     digest: bool = False
     counts: Mapping[str, Counts] = field(default_factory=dict)
-    """By connection."""
+    """Counts by connection."""
     notified: tuple[NotifiedEvent, ...] = ()
     """The events themselves, for receivers with a form of their own."""
 

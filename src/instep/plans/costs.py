@@ -160,11 +160,11 @@ class TimeEstimate:
     low: float = 0.0
     high: float = 0.0
     runs: int = 0
-    """How many recorded ones it rests on; 0: unknown."""
+    """Number of recorded runs behind it; 0: unknown."""
     own: bool = False
     """They are of the same table."""
     mode: str = ""
-    """The one that all of them had."""
+    """Mode of all these runs."""
 
     def __str__(self) -> str:
         if not self.runs:

@@ -97,7 +97,7 @@ class ChangePreview:
     change: str
     summary: str
     steps: tuple[str, ...]
-    """Those at the destination."""
+    """Steps at the destination."""
     tables: tuple[PreviewedTable, ...]
     models: tuple[PreviewedModel, ...] = ()
     notes: tuple[str, ...] = ()

@@ -58,7 +58,7 @@ class InvalidDocument(ProjectError):
     """A document is not as it must be."""
 
     problems: tuple[tuple[Path, str], ...] = ()
-    """(place, text); `below` is where it stands in a request."""
+    """Problems as (place, text); `below` is the document's place in a request."""
     below = ""
 
 

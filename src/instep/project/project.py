@@ -34,10 +34,10 @@ class Chosen:
     """The policy of a connection."""
 
     name: str
-    """That of a policy of the project file, "" for a preset."""
+    """Name of a policy of the project file, "" for a preset."""
     section: PolicySection | None
     path: tuple[str, ...]
-    """Where it stands there."""
+    """Path of the policy in that file."""
 
 
 def chosen(connection: str, section: ConnectionSection, policies: Mapping[str, PolicySection]) -> Chosen:
@@ -64,11 +64,11 @@ class Project:
     file: Path
     """The project file."""
     model: ProjectFile
-    """What it says, references unresolved."""
+    """Content of the file, references unresolved."""
     tree: Tree
     environment: Environment
     digest: str = ""
-    """That of its text."""
+    """Digest of the file's text."""
 
     @property
     def root(self) -> Path:

@@ -24,9 +24,9 @@ class Maintenance:
     """Settings of maintenance."""
 
     target_file_size: int = 128 << 20
-    """Bytes."""
+    """Size of files to aim at, in bytes."""
     min_files: int = 10
-    """So many small files are put together, fewer are left."""
+    """Number of small files from which on they are compacted."""
     delete_ratio: float = 0.2
     """Deleted rows of a file to its rows. A snapshot goes once it is older than `max_snapshot_age` (days) and not
     among the newest `keep_snapshots`."""
@@ -103,9 +103,9 @@ class BackfillLimits:
     """Limits of automatic column backfills."""
 
     max_bytes: int = 0
-    """Of files to write again, more waits for a person; 0: any."""
+    """Bytes of files to write again above which a backfill waits for a person; 0: any."""
     max_minutes: float = 0.0
-    """How long one run works on them before the next goes on; 0: until they are done."""
+    """Minutes for which one run fills before the next goes on; 0: until they are done."""
     window: tuple[int, int] | None = None
     """Minutes of the day in `timezone` from when until when, past midnight where the second is the lower one; None:
     always."""

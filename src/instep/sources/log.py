@@ -64,7 +64,7 @@ class FollowedTable:
     type of a column, what stands for a partition."""
     why: str = ""
     pending: bool = False
-    """It was taken in after the snapshot at hand began."""
+    """True if it was added after the snapshot at hand began."""
     born: frozenset[str] = frozenset()
     """Partitions that were `born` as such brought no rows."""
 
@@ -114,7 +114,7 @@ class LogRead:
     more: bool = False
     ready: bool = True
     since: Mapping[Ref, str] = field(default_factory=dict)
-    """From where it was read for a table, where that is not the log's `confirmed`."""
+    """Position from which it was read for a table, where that is not the log's `confirmed`."""
 
 
 class ChangeLog(Protocol):

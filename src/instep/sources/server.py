@@ -56,7 +56,7 @@ class ReplicaSession(Generic[Config]):
     config: Config
     connection: Any
     note: str = ""
-    """Says that no replica answered."""
+    """Note that no replica answered."""
 
 
 def places(config: Config) -> list[Config]:

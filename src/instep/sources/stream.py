@@ -33,7 +33,7 @@ class StreamScope:
     """Which tables a run is about, where the source reads each by itself."""
 
     only: frozenset[str] | None = None
-    """No others (paths; None: all)."""
+    """Tables to read (paths; None: all)."""
     again: frozenset[str] = frozenset()
     """These are sent from their first row on."""
     selected: Callable[[Ref], bool] = _every

@@ -254,7 +254,7 @@ class JdbcScan:
     select: str
     columns: tuple[str, ...]
     forms: tuple[Form, ...]
-    """Has one entry a column."""
+    """Forms of the columns, one each."""
     parts: tuple[str, ...]
     fetch: int
     timeout: float = 0

@@ -66,7 +66,7 @@ class MergeSettings:
     """Settings of a merge on Spark."""
 
     conf: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """For this session only."""
+    """Settings for this session only."""
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Settings of its catalog that nobody may see."""
     catalog: str = ""
@@ -81,7 +81,7 @@ class MergeFiles:
     table: Sequence[str]
     staged: Sequence[str]
     rows: int
-    """Of the staged files, those with requested keys included."""
+    """Rows of the staged files, those with requested keys included."""
 
 
 @dataclass(frozen=True)

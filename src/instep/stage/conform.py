@@ -50,14 +50,14 @@ class Conformed:
     """The result of conforming a batch."""
 
     batch: pa.RecordBatch
-    """Has exactly the spec's schema."""
+    """Batch with exactly the spec's schema."""
     quarantined: tuple[QuarantinedValue, ...] = ()
     casts: Mapping[str, int] | None = None
     """Lossy conversions by `column: reason`."""
     invalid_values: int = 0
     rejected: int = 0
     unkeyed: int = 0
-    """How many of the `rejected` rows have a key that does not fit."""
+    """Number of the `rejected` rows whose key does not fit."""
 
 
 def conform(batch: pa.RecordBatch, spec: StageSpec) -> Conformed:

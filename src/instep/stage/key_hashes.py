@@ -30,7 +30,7 @@ class KeyTotals:
 
     rows: int = 0
     duplicates: int = 0
-    """Rows that another one has the key of."""
+    """Rows whose key another row has."""
     nulls: int = 0
     """Rows with NULL in it."""
 

@@ -87,7 +87,7 @@ class SharedView:
 
     sessions: tuple[ReadSession, ...]
     basis: str
-    """Tells people what that rests on, or why there is one session only."""
+    """Basis of the guarantee, for people, or why there is one session only."""
 
 
 @runtime_checkable
@@ -195,9 +195,9 @@ class StagedFile:
     rows: int
     bytes: int
     footer: builtins.bytes = field(repr=False)
-    """Its metadata as `write_metadata_file` writes it."""
+    """Metadata of the file as `write_metadata_file` writes it."""
     partition: Partition | None = field(default=None, repr=False)
-    """The one that all of its rows belong to, if they were told apart."""
+    """Partition of all of its rows, if they were divided."""
 
 
 @dataclass(frozen=True)

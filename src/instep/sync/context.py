@@ -73,7 +73,7 @@ class SyncContext:
     store: Store
     spark: SparkSettings
     types: Mapping[str, str] = field(default_factory=dict)
-    """Those chosen for all tables, by source type."""
+    """Types chosen for all tables, by source type."""
     tags: tuple[str, ...] = ()
     salt: bytes = field(default=b"", repr=False)
     who: str = "cli"
@@ -88,7 +88,7 @@ class SyncContext:
     before: Selection | None = None
     protect: Protect = field(default_factory=Protect)
     destination_name: str = ""
-    """What the project file calls the destination."""
+    """Name of the destination in the project file."""
     log: LogNames | None = None
     """There if some table may follow one."""
     log_taken: Callable[[], str] = str  # the other connection whose slot it is, "" for none

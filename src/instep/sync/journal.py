@@ -49,7 +49,7 @@ class Journal:
     done: list[str] = field(default_factory=list)
     """Steps that are through and not yet written down as such: that goes with the next write."""
     begun: set[str] = field(default_factory=set)
-    """Those noted as running that were not taken yet."""
+    """Steps recorded as running that were not committed yet."""
 
     @contextmanager
     def taking(self, steps: Iterable[Step]) -> Iterator[None]:

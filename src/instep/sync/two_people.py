@@ -34,7 +34,7 @@ class Act:
     name: str
     """The command."""
     what: str
-    """Says all that matters of it: two requests are the same if it is equal."""
+    """Text of all that matters: two requests are the same if it is equal."""
 
 
 class TwoPeopleContext(Protocol):

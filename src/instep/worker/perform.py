@@ -73,9 +73,9 @@ class JobEnd:
     transient: bool = False
     """The same may work later."""
     interrupted: bool = False
-    """It was told to stop."""
+    """True if it was interrupted."""
     again: float | None = None
-    """It is not over, and comes again after so many seconds."""
+    """Seconds after which it comes again; None if it is over."""
     run: str = ""
     result: Mapping[str, Any] = field(default_factory=dict)
 

@@ -259,7 +259,7 @@ class EvaluatedCase:
     sample: Sample
     trace: Trace
     wrong: tuple[str, ...]
-    """What is not as expected, empty if all is."""
+    """Differences from what is expected, empty if there are none."""
 
 
 def run_cases(project: Project, connection: str, cases: Sequence[SampleCase]) -> list[EvaluatedCase | str]:

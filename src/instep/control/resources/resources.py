@@ -68,8 +68,8 @@ class Managed:
     id: str
     spec: Mapping[str, Any]
     by: Literal["file", "server"]
-    """Tells who changes it: the project file, or the server. What the file says has version 0 and no times; its id
-    is always the same."""
+    """Manager of the object: the project file, or the server. An object of the file has version 0 and no times; its
+    id is always the same."""
     version: int = 0
     tags: tuple[str, ...] = ()
     created: datetime | None = None

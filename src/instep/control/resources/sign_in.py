@@ -33,7 +33,7 @@ class Begun:
 
     session: Session
     token: str = field(repr=False)
-    """What its browser sends."""
+    """Token that its browser sends."""
 
 
 def with_password(store: Store, name: str, password: str) -> Begun | None:

@@ -23,7 +23,7 @@ class Course:
 
     upto: int
     back: bool = False
-    """What reached wave `upto`, or these `connections`, is taken back."""
+    """True for a rollback of what reached wave `upto`, or of these `connections`."""
     look: tuple[str, ...] = ()
     connections: tuple[str, ...] = ()
 

@@ -40,7 +40,7 @@ class Rolling:
     on_member: MemberCallback = field(default=lambda member: None)
     """Hears of each connection that has ended or was left out."""
     in_turns: bool = False
-    """What interrupts this process is no end of the rollout, another one goes on."""
+    """True if an interrupt of this process does not end the rollout: another one goes on."""
 
     def advance(self, id: str, *, every: bool = False) -> Rollout:
         """See `to_advance`."""

@@ -19,9 +19,9 @@ class Gates:
     quarantined: float | None = 0.001
     """Values held as a share of the rows read of a table."""
     nulls: float | None = 5.0
-    """By how many points the share of NULL in a column may rise."""
+    """Points by which the share of NULL in a column may rise."""
     rows: float | None = 0.2
-    """By which share the rows of a table may differ."""
+    """Share by which the rows of a table may differ."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

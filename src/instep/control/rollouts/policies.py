@@ -53,8 +53,8 @@ class PolicyPatch:
 
     project: Project
     preset: str
-    """In the place of the connection's policy. A policy with rules or overrides of its own is a decision that
-    somebody has taken: it is never replaced. Connections of the project file are changed there."""
+    """Preset that replaces the connection's policy. A policy with rules or overrides of its own is somebody's
+    decision and never replaced; connections of the project file are changed there."""
     managed: ManagedPolicies | None = None
 
     @property

@@ -35,7 +35,7 @@ class SelectionPatch:
     project: Project
     store: Store
     turns: tuple[tuple[Verb, str], ...]
-    """(on, off, hash or unhash; schema, schema.table or schema.table.column) in order."""
+    """Switches in order: (on, off, hash or unhash; schema, schema.table or schema.table.column)."""
 
     @property
     def text(self) -> str:

@@ -31,7 +31,7 @@ class Listed:
     column: str
     enabled: bool
     hashed: bool | None
-    """Null for everything but columns."""
+    """True for a hashed column; null for everything but columns."""
     why: str
     since: datetime | None = None
     """The time when the object was switched or found, if recorded."""

@@ -41,7 +41,7 @@ class ColumnConfig:
     enabled: bool
     hashed: bool
     key: bool
-    """Whether rows are told apart by it."""
+    """True if rows are identified by it."""
     lock: Lock | None = None
 
 
@@ -53,9 +53,9 @@ class TableConfig:
     destination: str
     enabled: bool
     sync_mode: SyncMode | None
-    """None for a table without a key: there is nothing to choose."""
+    """Mode of the sync; None for a table without a key: there is nothing to choose."""
     readable: bool
-    """Its columns are known."""
+    """True if its columns are known."""
     lock: Lock | None
     columns: tuple[ColumnConfig, ...] = ()
 

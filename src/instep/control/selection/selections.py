@@ -63,7 +63,7 @@ class SwitchedConnection:
     salted: bool
     """There is a salt to hash with."""
     denied: Mapping[tuple[str, ...], str] = field(default_factory=dict)
-    """What the source keeps from being read, and why."""
+    """Objects that the source does not let us read, and why."""
 
     @cached_property
     def known(self) -> Catalog:
@@ -84,7 +84,7 @@ class SwitchStep:
     backfill: tuple[tuple[str, str], str] | None = None
     """Asks for the column, or ("" as column) for the table to be read again."""
     same: bool = False
-    """It is so already."""
+    """True if the switch is already so."""
 
 
 def place_of(project: Project, store: Store, connection: str) -> SwitchedConnection:

@@ -207,7 +207,7 @@ class _Next:
 
     fields: tuple[DeltaField, ...]
     casts: Mapping[str, ValueCast]
-    """For columns that are rewritten, the one whose values they hold."""
+    """Values for columns that are rewritten, by the column that gets them."""
 
 
 def _columns(

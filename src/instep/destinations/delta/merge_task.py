@@ -68,7 +68,7 @@ class MergeJob:
     work: HashedMergeWork | FillWork
     run: str
     folder: str
-    """Where what lies between the tasks is."""
+    """Folder of the files between the tasks."""
     parts: int
     version: str = field(default_factory=duckdb_version)
 

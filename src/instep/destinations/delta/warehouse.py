@@ -75,7 +75,7 @@ class Warehouse(ABC):
     """The place of a destination's Delta tables."""
 
     days: float
-    """How long what was dropped is kept."""
+    """Days for which dropped tables and columns are retained."""
     part: tuple[str, str] | None
     """The shard column and the name of the only shard of shared tables that is looked at."""
     cache: SnapshotCache
@@ -164,7 +164,7 @@ class Folders(Warehouse):
     """A warehouse in a folder."""
 
     root: Path
-    """Made when it is first written to."""
+    """Folder of the warehouse, created when it is first written to."""
     days: float = 7
     part: tuple[str, str] | None = None
     cache: SnapshotCache = field(default_factory=SnapshotCache, compare=False, repr=False)

@@ -44,8 +44,8 @@ class _Instance:
 
     base: duckdb.DuckDBPyConnection | None = None
     folders: frozenset[str] = frozenset()
-    """Those of which files may be read, and `opened` those that it was opened with: a view that somebody planted in
-    it reaches no other file."""
+    """Folders of files that may be read; `opened` are those with which the file was opened: a view that somebody
+    planted in it reaches no other file."""
     opened: frozenset[str] = frozenset()
     catalog: str = ""
     ours: frozenset[str] = frozenset()

@@ -53,11 +53,11 @@ class MergeSql:
     staged: str
     """A table with the staged rows, one a key."""
     keys: str
-    """One with all keys of the source, "" without."""
+    """Table with all keys of the source, "" without."""
     now: str
     """The time, as SQL, of rows that leave or return."""
     requested: str = ""
-    """One with the keys that it was asked for, "" without."""
+    """Table with the keys that the source was asked for, "" without."""
     documents: frozenset[str] = frozenset()
     """Columns of a type that the database does not compare, so that their texts are."""
     within: tuple[str, str] | None = None

@@ -78,7 +78,7 @@ class Record:
 
     table: Table
     place: str
-    """Names the table's folder of staged files; it outlives renames."""
+    """Name of the table's folder of staged files; it outlives renames."""
     fence: int = 0
     numbers: Mapping[str, int] = field(default_factory=dict)
     """A number by column that no other column of the table has ever had."""
@@ -93,13 +93,13 @@ class Record:
     runs: tuple[str, ...] = ()
     fills: tuple[int, ...] = ()
     version: int = 0
-    """Counts commits."""
+    """Number of commits."""
     copy: str = ""
     """The place and version of the table that this one is a copy of."""
     parts: Mapping[str, ShardRecord] = field(default_factory=dict)
     """The shards of a table that connections share."""
     shape: int = 0
-    """Counts its changes of schema."""
+    """Number of changes of the schema."""
     by: tuple[str, ...] | None = None
     """The partition columns that the next whole load brings (None: those that there are); a record of one shard
     alone has the shard column and the shard's name as `within`, and that shard's columns only."""

@@ -183,9 +183,9 @@ class ScriptStatement:
     line: int
     words: tuple[Word, ...]
     head: str
-    """Its first words, for messages."""
+    """First words of the statement, for messages."""
     text: str
-    """All of it in one line."""
+    """Text of the statement in one line."""
 
 
 @dataclass(frozen=True)

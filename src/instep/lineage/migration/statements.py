@@ -293,7 +293,7 @@ class Migration:
     steps: tuple[MigrationStep, ...]
     unread: tuple[Unread, ...]
     statements: int
-    """Counts all of them, those about rows included."""
+    """Number of statements, those about rows included."""
 
 
 def read_migration(scripts: Iterable[tuple[str, str]], dialect: str) -> Migration:

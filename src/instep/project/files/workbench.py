@@ -53,7 +53,7 @@ class WorkbenchTarget:
 
     path: Path
     name: str
-    """That of the destination and of the connection in the trial's project: each has a state and accepted schemas of
+    """Name of the destination and of the connection in the trial's project: each has a state and accepted schemas of
     its own."""
 
     @property
@@ -77,9 +77,9 @@ class Workbench:
     state: Path
     """The file that a debug run begins from and leaves its state in."""
     policy: PolicySection = field(default_factory=PolicySection)
-    """What decides about changes."""
+    """Policy that decides about changes."""
     variables: tuple[str, ...] = ()
-    """What the connector may read of the developer's environment."""
+    """Variables of the developer's environment that the connector may read."""
 
     @property
     def environment(self) -> dict[str, str]:

@@ -105,7 +105,7 @@ class AirbyteSchedule:
     """Schedule of a connection."""
 
     cron: str = ""
-    """As Airbyte has it, or an interval in `minutes`; neither: by hand."""
+    """Cron line as Airbyte has it; else an interval in `minutes`, or neither: manual."""
     timezone: str = ""
     minutes: int = 0
 

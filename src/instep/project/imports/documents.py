@@ -22,7 +22,7 @@ class ExportDocument:
 
     file: str
     name: str
-    """Its name without folder and ending."""
+    """Name of the file without folder and ending."""
     data: Any
 
 

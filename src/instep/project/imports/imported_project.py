@@ -39,13 +39,13 @@ class SecretToSet:
     """A variable that somebody has to set."""
 
     variable: str
-    """Its name."""
+    """Name of the variable."""
     object: str
     """The object that needs it, such as `source shop`."""
     key: str
     """The key of that object."""
     found: str
-    """Where the export has its value in clear, or that it masks it."""
+    """Place where the export has its value in clear, or that it masks it."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,11 @@ class LeftOut:
     """Something of the export that is not in the project."""
 
     object: str
-    """What it is, such as `connection shop`."""
+    """Object that was left out, such as `connection shop`."""
     reason: str
     """Why it is left out."""
     next: str
-    """What a person can do."""
+    """Next step for a person."""
 
 
 @dataclass

@@ -82,7 +82,7 @@ class Environment:
     opens: Opens | None = field(default=None, repr=False)
     """A server's way to its secrets."""
     digest: str = ""
-    """That of the text of the `.env` file."""
+    """Digest of the text of the `.env` file."""
 
     @classmethod
     def of(cls, root: Path, variables: Mapping[str, str] | None = None) -> Environment:

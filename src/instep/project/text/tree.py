@@ -35,7 +35,7 @@ class Tree:
     lines: dict[Path, int] = field(default_factory=dict)
     """The 1-based line of each path."""
     problems: list[tuple[int, str]] = field(default_factory=list)
-    """(line, text)."""
+    """Problems as (line, text)."""
 
     def line(self, path: Path) -> int:
         """Return the line of the path or of the nearest thing around it."""

@@ -313,11 +313,11 @@ class Difference:
 
     what: What
     column: str
-    """As the destination was left with it ("" for the table)."""
+    """Column as the destination was left with it ("" for the table)."""
     text: str
-    """What is found."""
+    """Difference that was found."""
     repair: str
-    """What approving it does."""
+    """Effect of approving it."""
 
 
 def differences(left: Table, found: Table | None, prefix: str) -> tuple[Difference, ...]:

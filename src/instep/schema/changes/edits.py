@@ -22,7 +22,7 @@ class ColumnDefinition:
     default: str | None = None
     comment: str | None = None
     primary: bool = False
-    """It is the key by itself."""
+    """True if it is the key by itself."""
     after: str | None = None
     """The column that it stands behind, "" the first place, None the last one (of a redefined column: where it is)."""
 
@@ -36,11 +36,11 @@ class CreateTable:
     key: tuple[str, ...] = ()
     key_name: str = ""
     like: Name | None = None
-    """Its columns are those of another table, with key and comments if `like_whole`."""
+    """Table whose columns it has, with key and comments if `like_whole`."""
     comment: str | None = None
     or_not: bool = False
     kind: str = "table"
-    """As of `Table`."""
+    """Kind as in `Table`."""
     like_whole: bool = False
 
 

@@ -75,7 +75,7 @@ class ColumnAdded:
     table: Ref
     after: Column
     position: int
-    """0-based in the table as it becomes. A new key column is added with `key` 0; see KeyChanged."""
+    """Position in the table afterwards, from 0. A new key column is added with `key` 0; see KeyChanged."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class ColumnRemoved:
     table: Ref
     before: Column
     position: int
-    """0-based in the table as it was. `key` is 0: a KeyRemoved stands before it if it was in the key."""
+    """Position in the table before, from 0. `key` is 0: a KeyRemoved precedes it if it was in the key."""
 
 
 @dataclass(frozen=True)

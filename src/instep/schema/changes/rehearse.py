@@ -32,7 +32,7 @@ class Rules:
     default_schema: str
     types: Declared
     folds: bool = False
-    """Names that differ in case only are one."""
+    """True if names that differ in case only are one."""
     transactional: bool = True
     """A rollback takes back what was done to schemas."""
     nullable_keys: bool = False

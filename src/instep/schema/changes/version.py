@@ -53,7 +53,7 @@ class VersionDiff:
     """The difference between two versions of a schema."""
 
     changes: tuple[Change, ...]
-    """As `diff` finds them, and what was kept before and is not any more."""
+    """Changes as `diff` finds them, and columns that were retained before and are not any more."""
     retained_drops: tuple[RetainedDrop, ...] = ()
 
     @property

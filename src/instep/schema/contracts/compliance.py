@@ -34,13 +34,13 @@ class ContractTable:
     """A table of a data contract."""
 
     names: tuple[str, ...]
-    """What it may be called at the source, the likeliest first."""
+    """Names that it may have at the source, the likeliest first."""
     columns: tuple[ContractColumn, ...]
     cursor: str = ""
     mode: str = ""
     retained: bool = False
     line: int = 0
-    """Where it stands in the file."""
+    """Line in the file."""
 
     @property
     def key(self) -> tuple[str, ...]:

@@ -50,9 +50,9 @@ class Terms:
     name: str
     version: str
     hashed: Callable[[Table, Column], bool]
-    """Whether a column is."""
+    """Test whether a column is hashed."""
     mode: Callable[[Table], str]
-    """How a table is synced."""
+    """Mode in which a table is synced."""
     destination: Callable[[Table], str]
 
 

@@ -301,11 +301,11 @@ class ColumnDraft:
 
     column: Column
     now: str | None
-    """Its name in the sequence, None once it is gone there."""
+    """Name in the sequence, None once it is gone there."""
     origin: str = ""
-    """Its accepted name before."""
+    """Accepted name before."""
     retyped: bool = False
-    """It has another type in the sequence, which is not accepted."""
+    """True if it has another type in the sequence, which is not accepted."""
 
 
 @dataclass
@@ -314,11 +314,11 @@ class TableDraft:
 
     table: Table
     now: Ref | None
-    """As for columns."""
+    """Name in the sequence, as for columns."""
     origin: Ref | None = None
     columns: list[ColumnDraft] = field(default_factory=list)
     waits: bool = False
-    """It was replaced in the source, and that is not accepted."""
+    """True if it was replaced in the source, and that is not accepted."""
 
     @classmethod
     def of(cls, table: Table, *, accepted: bool) -> TableDraft:

@@ -24,8 +24,8 @@ class Sql:
 
     dialect: JdbcDialect
     quote: str = '"'
-    """What the driver says names are quoted with, "" or a space if the database quotes none. `catalogs`: what we
-    call schemas are its catalogs."""
+    """Character that the driver quotes names with, "" or a space if the database quotes none. `catalogs`: our
+    schemas are its catalogs."""
     separator: str = "."
 
     def name(self, text: str) -> str:

@@ -75,9 +75,9 @@ class MySqlType:
     base: str
     full: str
     length: int | None = None
-    """In characters or bytes."""
+    """Length in characters or bytes."""
     checked: bool = False
-    """Says that MariaDB checks the text to be JSON."""
+    """True if MariaDB checks the text to be JSON."""
 
 
 def column_type(native: MySqlType) -> tuple[DataType, str]:

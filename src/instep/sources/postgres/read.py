@@ -38,7 +38,7 @@ class PostgresReader:
     snapshot: str = ""
     """The exported snapshot, "" where none can be shared."""
     key: int = 0
-    """Tells the sessions of the read point."""
+    """Key that identifies the sessions of the read point."""
 
     @property
     def limits(self) -> SourceLimits:

@@ -154,7 +154,7 @@ class KeyChoice:
     value: tuple[str, ...]
     """The key's columns, or the cursor's one (none: the table has no cursor)."""
     start: str
-    """Where the first read by a new cursor begins, "" for the whole table."""
+    """Start of the first read by a new cursor, "" for the whole table."""
     who: str
     at: datetime
 

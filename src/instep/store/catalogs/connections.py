@@ -32,8 +32,8 @@ class ConnectionRecord:
     created: datetime
     updated: datetime
     configured: bool = False
-    """Its schema config was made before its source was seen, so that what the config does not name is left to the
-    policy."""
+    """True if its schema config was made before its source was seen, so that what the config does not name is left
+    to the policy."""
 
 
 def ensure(transaction: Connection, name: str, now: datetime) -> None:

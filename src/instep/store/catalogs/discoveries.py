@@ -133,7 +133,7 @@ class SeenFile:
     """Grows with each version that is seen (microseconds since 1970 UTC at that time, or more)."""
     options: str = ""
     shape: Mapping[str, Any] = field(default_factory=dict)
-    """What was found in it, under the options with the digest `options`."""
+    """Shape that was found, under the options with the digest `options`."""
 
 
 class SourceFiles:

@@ -132,7 +132,8 @@ class CursorRecord:
     fence: int
     at: datetime
     proof: str = ""
-    """By what a later run knows that nothing has changed since, "" if by nothing (see sync/loading/unchanged.py)."""
+    """Proof by which a later run knows that nothing has changed since, "" if there is none (see
+    sync/loading/unchanged.py)."""
 
 
 class Cursors:

@@ -34,7 +34,7 @@ class PlannedStep:
     kind: str
     text: str
     rows: int = 0
-    """Those that it writes again."""
+    """Rows that it writes again."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class StepRecord:
 
     plan: str
     number: int
-    """Counts from 1 in the order of execution."""
+    """Number from 1 in the order of execution."""
     step: str
     at_table: str
     kind: str

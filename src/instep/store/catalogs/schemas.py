@@ -131,7 +131,7 @@ class SchemaVersion:
     connection: str
     side: CatalogSide
     version: int
-    """Counts from 1 for each connection and side."""
+    """Number from 1 for each connection and side."""
     fingerprint: str
     at: datetime
     run: str

@@ -40,7 +40,7 @@ class Keyring:
     """The master keys."""
 
     keys: Mapping[str, bytes] = field(repr=False)
-    """By id, the current one first; no key is in its `repr`."""
+    """Keys by id, the current one first; no key is in its `repr`."""
     again: Callable[[], Mapping[str, bytes]] | None = field(default=None, repr=False, compare=False)
     """Reads them where they came from: a key that is missing may have been added since, by a rotation beside this
     process."""

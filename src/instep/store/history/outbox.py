@@ -56,7 +56,7 @@ class Delivery:
     urgent: bool
     notices: int
     status: str
-    """`waiting`, `sent` or `dead`."""
+    """State: `waiting`, `sent` or `dead`."""
     attempt: int
     due: datetime
     lease_until: datetime | None
@@ -64,7 +64,7 @@ class Delivery:
     ended: datetime | None
     error: str
     spent: int = 0
-    """Counts the attempts made before somebody retried the delivery."""
+    """Number of attempts before somebody retried the delivery."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ class ApiSecret:
     prefix: str
     created: datetime
     expires: datetime | None
-    """Null: it never expires."""
+    """Time when it expires; null: never."""
     last_used: datetime | None
 
     def lives(self, now: datetime) -> bool:

@@ -30,7 +30,7 @@ class AuditEntry:
     """One entry of the audit log."""
 
     number: int
-    """Counts from 1 without gaps."""
+    """Number from 1 without gaps."""
     at: datetime
     actor: str
     action: str

@@ -31,9 +31,9 @@ class Gauges:
     """Jobs that wait and are due."""
     oldest_due: datetime | None = None
     running: Mapping[str, int] = field(default_factory=dict)
-    """Those that a worker does, both by kind."""
+    """Jobs that a worker runs, by kind, as in `queued`."""
     stuck: int = 0
-    """Running, and their lease has ended."""
+    """Running jobs whose lease has ended."""
     workers: int = 0
     notices: Mapping[str, int] = field(default_factory=dict)
     notifications: Mapping[tuple[tuple[str, str], ...], int] = field(default_factory=dict)

@@ -39,7 +39,7 @@ class StoredObject:
     spec: Mapping[str, Any]
     """Secrets in `spec` are references `${secret:ID}`."""
     version: int
-    """Counts the writes of the object, from 1."""
+    """Number of writes of the object, from 1."""
     tags: tuple[str, ...]
     created: datetime
     created_by: str

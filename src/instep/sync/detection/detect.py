@@ -136,7 +136,7 @@ class DetectionResult:
     born: tuple[Decision, ...] = field(default=(), kw_only=True)
     """Decisions about objects that came since the last look and are left out, also those that are not read."""
     broken: Mapping[Ref, str] = field(default_factory=dict, kw_only=True)
-    """What of `hidden` would be loaded for the first time, if it could be read as it is."""
+    """Tables among `hidden` that would be loaded for the first time, if they could be read as they are."""
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ class Drift:
     """Differences between destination tables and their record."""
 
     found: Mapping[Ref, tuple[Difference, ...]] = field(default_factory=dict)
-    """By accepted table, what differs."""
+    """Differences by accepted table."""
     left: Mapping[Ref, Table] = field(default_factory=dict)
     """The tables as they were left, by accepted table."""
 

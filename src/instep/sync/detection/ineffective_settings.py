@@ -237,12 +237,12 @@ class Access:
     """What may be read of the source."""
 
     source: Catalog
-    """What may be read of the source."""
+    """Catalog of what may be read of the source."""
     lost: Mapping[Ref, tuple[str | None, str]] = field(default_factory=dict)
     """The accepted tables that may not be read any more, each with the accepted column it is about (None: the whole
     table) and why; they are left out of both sides of a diff."""
     hidden: Mapping[tuple[str, ...], str] = field(default_factory=dict)
-    """Names what was never accepted and may not be read: (schema, table) or (schema, table, column) to why."""
+    """Objects that were never accepted and may not be read: (schema, table) or (schema, table, column) to why."""
 
 
 def restrict(source: Catalog, accepted: Catalog, denied: Mapping[tuple[str, ...], str], selection: Selection) -> Access:

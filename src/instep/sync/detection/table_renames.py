@@ -15,7 +15,7 @@ class TableRenames:
     """The table renames among decisions."""
 
     renames: Mapping[Ref, tuple[Ref, bool]]
-    """By their new name: (the old name, whether it is applied)."""
+    """Renames by the new name: (the old name, whether it is applied)."""
 
     @classmethod
     def of(cls, decisions: Iterable[Decision]) -> TableRenames:

@@ -329,7 +329,7 @@ class RequestedBackfill:
 
     ref: Ref
     mode: str
-    """How the runs call it that did such a thing."""
+    """Mode that runs record for such a backfill."""
     size: FillEstimate
     changes: tuple[str, ...]
     """The ids of what asks for it."""

@@ -46,7 +46,7 @@ class Following:
     pending: frozenset[Ref] = frozenset()
     """The accepted tables that the next pass reads."""
     goes_on: bool = False
-    """Tells that the log has more than one pass could read."""
+    """True if the log has more than one pass could read."""
     saved: dict[Ref, str] = field(default_factory=dict)
     """Holds what was recorded, by accepted table."""
     _state: LogState | None = None

@@ -116,15 +116,15 @@ class Streaming:
     _stream: Stream | None = None
     _over: bool = False
     _ended: bool = False
-    """Tells that the stream did, and everything that it sent was taken."""
+    """True if the stream has ended, and everything that it sent was loaded."""
     _complete: frozenset[Ref] = frozenset()
-    """Those that were loaded from their first row on, with a state saved behind it from which later runs go on."""
+    """Tables that were loaded from their first row on, with a saved state from which later runs go on."""
     _rebuilt: set[Ref] = field(default_factory=set)
     _missed: set[Ref] = field(default_factory=set)
-    """(source names) are tables of which the run brought operations that were neither taken nor held: they are not
-    whole."""
+    """Tables (source names) with operations of the run that were neither loaded nor made pending: they are
+    incomplete."""
     _taken: set[Ref] = field(default_factory=set)
-    """Those that got rows."""
+    """Tables that got rows."""
     _waiting: Sequence[Backfill] = ()
     _begun: dict[Ref, frozenset[Backfill]] = field(default_factory=dict)
     """The backfills that waited as the run planned a table's first rows."""

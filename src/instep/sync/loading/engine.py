@@ -109,7 +109,7 @@ class OnSpark:
     start: Start
     """Gives the session, on a thread of its own."""
     where: str = ""
-    """Where Spark runs."""
+    """Place where Spark runs."""
     large: LargeOperations = field(default_factory=LargeOperations, init=False)
     _session: Future[SparkSession] | None = field(default=None, init=False, repr=False)
     _lock: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)

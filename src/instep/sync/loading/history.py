@@ -315,9 +315,9 @@ class VersionPlan:
     again: frozenset[str] = frozenset()
     """Columns whose values are read for the first time since they were accepted or switched on."""
     filled: frozenset[str] = frozenset()
-    """Those that wait for a backfill: their differences make no version (`filled`: of rows without a value)."""
+    """Columns that wait for a backfill: their differences make no version, in rows without a value."""
     at: int = 0
-    """Begins new versions."""
+    """Time at which new versions begin."""
     synced: int = 0
     """The run's time (microseconds since 1970 UTC)."""
 

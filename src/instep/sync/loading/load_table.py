@@ -81,14 +81,14 @@ class TableResult:
     result: TableRun
     invalid_values: int = 0
     casts: Mapping[str, int] | None = None
-    """How many values are not quite what they were, by `column: why`."""
+    """Number of values that are not quite what they were, by `column: why`."""
     error: InstepError | None = None
     unread: int = 0
-    """How many rows the source has that the destination has not, and that this load did not read."""
+    """Number of rows that the source has and the destination lacks, and that this load did not read."""
     basis: tuple[str, ...] = ()
-    """What it rests on that the rows are of one state, where several connections have read them or were to."""
+    """Guarantee that the rows are of one state, where several connections have read them or were to."""
     version: str = ""
-    """That of the table at the destination, if one commit has brought the whole load."""
+    """Version of the table at the destination, if one commit has brought the whole load."""
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -41,10 +41,10 @@ class Loading:
     run: Run
     progress: Progress
     loaded: Callable[[TableResult], None]
-    """Told what became of each, also where the pass as a whole fails later."""
+    """Callback for the result of each, also where the pass as a whole fails later."""
     done: list[TableResult] = field(default_factory=list)
     moved: list[Load] = field(default_factory=list)
-    """Those whose schema is not any more what it was when they were read."""
+    """Loads whose schema has changed since they were read."""
     _specs: dict[int, list[StageSpec]] = field(default_factory=dict)
     _planned: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
     _results: dict[str, dict[int, ChunkResult]] = field(default_factory=lambda: defaultdict(dict))

@@ -36,9 +36,9 @@ class RunOutcome:
     others: dict[Ref, TableRun] = field(default_factory=dict)
     """The tables that were not loaded, by accepted name."""
     filled: dict[Ref, TableRun] = field(default_factory=dict)
-    """Those whose new columns got their values (see sync/loading/backfill.py)."""
+    """Tables whose new columns got their values (see sync/loading/backfill.py)."""
     missing: dict[Ref, TableRun] = field(default_factory=dict)
-    """What is to be synced and is not there."""
+    """Tables that are selected and do not exist."""
     late: dict[Ref, TableRun] = field(default_factory=dict)
     retryable: set[Ref] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)

@@ -60,7 +60,7 @@ class Consequence:
     """One change that the migration leads to."""
 
     id: str
-    """Made up."""
+    """Id that is made for this check."""
     at: tuple[At, ...]
     """The statements behind it."""
     statement: str
@@ -86,9 +86,9 @@ class MigrationCheck:
     settled: tuple[str, ...]
     """Recorded changes that the migration takes back."""
     steps: tuple[str, ...]
-    """What is done at the destination."""
+    """Steps at the destination."""
     refused: Mapping[str, str]
-    """What it cannot take."""
+    """Changes that the destination refuses, and why."""
     preview: PlanPreview
     concerned: bool = True
     """Tables that it has are among those that are altered."""

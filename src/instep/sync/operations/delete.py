@@ -54,7 +54,7 @@ class DeletedConnection:
     kept: list[Ref] = field(default_factory=list)
     records: Mapping[str, int] = field(default_factory=dict)
     behind: list[str] = field(default_factory=list)
-    """What could not be deleted, and why."""
+    """Objects that could not be deleted, and why."""
 
 
 def belongings(context: SyncContext) -> Belongings:

@@ -53,9 +53,9 @@ class ImpactReport:
     """Downstream impact of changes."""
 
     outcomes: tuple[ChangeImpact, ...]
-    """One a change."""
+    """Outcomes, one per change."""
     verdicts: tuple[ModelVerdict, ...]
-    """One a model, the worst first."""
+    """Verdicts, one per model, the worst first."""
 
     @property
     def breaks(self) -> bool:

@@ -58,7 +58,7 @@ class MaintenanceReport:
     run: str
     tables: tuple[MaintainedTable, ...] = ()
     forgotten: tuple[str, ...] = ()
-    """What was kept for undoing and whose time was over."""
+    """Objects retained for undoing that were purged."""
     vacuumed: tuple[int, int] | None = None
     """Bytes of the destination's file before and after; None where it is no single file."""
     note: str = ""

@@ -54,7 +54,7 @@ class Rekeying:
     table: Table
     key: tuple[str, ...]
     own: bool
-    """It is the source's own key, so that nothing has to be chosen."""
+    """True if it is the source's own key, so that nothing has to be chosen."""
     way: Way
     counts: KeyCount
     plan: Plan
@@ -292,7 +292,7 @@ class KeyReport:
     review: str
     table: str
     counts: KeyCount | None
-    """Those of the new key, or of the old one where the source has none any more; None with `why_not`."""
+    """Counts of the new key, or of the old one where the source has none any more; None with `why_not`."""
     offers: tuple[str, ...] = ()
     why_not: str = ""
 

@@ -38,7 +38,7 @@ class Cell:
     number: int
     column: str
     value: pa.Array | None
-    """None if it does not fit, for `reason`."""
+    """Value of the cell; None if it does not fit, for `reason`."""
     reason: str = ""
 
 
@@ -60,7 +60,7 @@ class Recast:
     cells: tuple[Cell, ...]
     rows: tuple[RefusedRow, ...]
     stays: tuple[QuarantineEntry, ...]
-    """What has no place, with the reason."""
+    """Entries without a place, with the reason."""
 
 
 class StillInvalid(Exception):

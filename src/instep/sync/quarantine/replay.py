@@ -46,7 +46,7 @@ class Replayed:
     updated: int = 0
     inserted: int = 0
     error: str = ""
-    """Says why no more was done."""
+    """Reason why no more was done."""
 
     def document(self) -> dict[str, Any]:
         """Return counts, and what is left by column and reason, as JSON has it; no value and no key."""

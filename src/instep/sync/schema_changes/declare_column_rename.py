@@ -63,12 +63,12 @@ class ColumnRenamePlan:
     table: Table
     old: Column
     column: Column
-    """How the accepted one is from then on."""
+    """Column as it is accepted from then on."""
     interim: Column | None
     """The accepted column that was loaded under the new name meanwhile, if any."""
     plan: Plan
     empty: int = 0
-    """How many rows have NULL in the old column."""
+    """Number of rows with NULL in the old column."""
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -300,7 +300,7 @@ class Prepared:
     old: str
     new: str
     whole: bool
-    """Of tables."""
+    """True for a rename of tables."""
     mapped: Any = field(repr=False)
 
     @property

@@ -37,14 +37,14 @@ class PlanPreview:
     plan: Plan
     impact: Mapping[Ref, Impact]
     choices: Mapping[Ref, TableMode]
-    """How each table that is read is synced."""
+    """Mode of each table that is read."""
     partial: tuple[str, ...] = ()
-    """What new columns will lack until a backfill, which tables a sync refuses, or reads again because of their
-    filter, and what else the settings ask for in vain."""
+    """Notes on what new columns lack until a backfill, which tables a sync refuses, or reads again because of their
+    filter, and settings without effect."""
     waiting: tuple[str, ...] = ()
     """Ids of the changes that wait for a person now."""
     old_names: tuple[str, ...] = ()
-    """What stays readable under its old name, and what does not any more."""
+    """Notes on which old names stay readable, and which do not any more."""
 
     @property
     def missing(self) -> list[str]:

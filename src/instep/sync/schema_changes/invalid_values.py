@@ -35,7 +35,7 @@ class InvalidValues:
     sampled: int = 0
     invalid_values: int = 0
     why_not: str = ""
-    """Says why nothing was sampled."""
+    """Reason why nothing was sampled."""
 
     def __str__(self) -> str:
         where = f"{self.table}.{self.column}"

@@ -30,7 +30,7 @@ class RowCounts:
     nulls: int = 0
     """Rows with NULL in it."""
     why_not: str = ""
-    """Says why nothing was counted."""
+    """Reason why nothing was counted."""
 
     @property
     def unique(self) -> bool:

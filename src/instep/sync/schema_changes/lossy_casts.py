@@ -30,7 +30,7 @@ class Lossy:
     invalid_values: int
     changed: int
     key: str = ""
-    """Names a row of them; empty if there is none, or if the key is hashed."""
+    """Key of one of the rows; empty if there is none, or if the key is hashed."""
 
     def __str__(self) -> str:
         where = f"{self.table}.{self.column}"

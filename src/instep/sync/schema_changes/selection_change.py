@@ -135,7 +135,7 @@ class _Refiltered:
     read: TableRead
     before: LoadedRules
     lost: bool
-    """Because the file gives it to the table's former name."""
+    """True if the filter is lost because the file gives it to the table's former name."""
 
     @property
     def ref(self) -> Ref:

@@ -30,7 +30,7 @@ class SettingTable:
     settings: TableSettings
     reviews: tuple[Review, ...]
     settled: Table
-    """With them."""
+    """Table with the settings."""
 
     def open(self, family: str) -> Iterator[Review]:
         """Yield changes of the table of this family (`key.`) that wait, or were answered and are not applied."""

@@ -59,9 +59,9 @@ class UndoPlan:
     undropped: tuple[Table, ...] = ()
     """Accepted tables that come back whole."""
     limits: tuple[str, ...] = ()
-    """What cannot be restored."""
+    """Limits: what cannot be restored."""
     left: Mapping[str, str] = field(default_factory=dict)
-    """Which of the changes stay applied and why, by id."""
+    """Changes that stay applied and why, by id."""
 
     @property
     def changes(self) -> tuple[str, ...]:

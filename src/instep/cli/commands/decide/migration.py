@@ -118,7 +118,7 @@ class Checked:
 
     found: MigrationCheck
     times: dict[str, str] = field(default_factory=dict)
-    """How long backfills take, by consequence."""
+    """Duration of backfills, by consequence."""
     report: ImpactReport | None = None
     unjudged: str = ""
 

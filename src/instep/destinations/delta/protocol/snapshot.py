@@ -200,7 +200,7 @@ class DeltaSnapshot:
     txns: Mapping[str, Action] = field(default_factory=dict)
     """The actions by application."""
     table: AnyPath | None = field(default=None, compare=False)
-    """Its folder."""
+    """Folder of the table."""
     known: dict[int, Mapping[str, str]] = field(default_factory=dict, compare=False, repr=False)
     """Records that were read, by number; later versions name most of them, too."""
 

@@ -41,9 +41,9 @@ class FillTask:
     """One task's data files."""
 
     table: TableMetadata
-    """Has no snapshots: they are not needed, and may be many."""
+    """Metadata without snapshots, which are not needed and may be many."""
     spec: StageSpec
-    """Says how files are written."""
+    """Specification of the files to write."""
     key: tuple[str, ...]
     columns: tuple[str, ...]
     meta: str

@@ -29,9 +29,9 @@ class PromoteTask:
     """The data files of one task, whose rows get values of these columns out of the objects in `extra`."""
 
     table: TableMetadata
-    """Has no snapshots: they are not needed, and may be many."""
+    """Metadata without snapshots, which are not needed and may be many."""
     spec: StageSpec
-    """Says how files are written."""
+    """Specification of the files to write."""
     columns: Mapping[str, OverflowColumn]
     extra: str
     files: tuple[Old, ...]

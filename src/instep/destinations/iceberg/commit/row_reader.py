@@ -49,7 +49,7 @@ class RowReader:
     deletes: Mapping[str, Sequence[DataFile]] = field(default_factory=dict)
     """The delete files that say so, by the path of the data file."""
     errors: list[Exception] = field(default_factory=list, compare=False)
-    """Those that `numbered` met, of which an engine that reads its batches passes on the text alone."""
+    """Errors of `numbered`; an engine that reads its batches passes on their text alone."""
 
     @property
     def rows(self) -> int:

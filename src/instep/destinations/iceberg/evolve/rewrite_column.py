@@ -209,7 +209,7 @@ class _IcebergRewritePart:
 
     number: int
     table: TableMetadata
-    """Has no snapshots."""
+    """Metadata without snapshots."""
     spec: StageSpec = field(repr=False)
     files: tuple[Old, ...]
     casts: _Casts

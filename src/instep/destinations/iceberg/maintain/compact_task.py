@@ -21,7 +21,7 @@ class Bin:
 
     number: int
     table: TableMetadata
-    """Has no snapshots, and a schema with the columns that `spec.schema` has."""
+    """Metadata without snapshots, with a schema of the columns in `spec.schema`."""
     spec: StageSpec
     files: tuple[Old, ...]
     order: tuple[tuple[str, str], ...] = ()

@@ -84,9 +84,9 @@ class StandIn:
     catalog: str
     database: str
     folder: str
-    """Where data files are written."""
+    """Folder of data files."""
     metadata: str
-    """Where all others are."""
+    """Folder of all other files."""
     io: Mapping[str, str] = field(repr=False)
 
     def call(self, procedure: str, **arguments: str) -> list[dict[str, Any]]:

@@ -175,7 +175,7 @@ class IcebergReader:
     """Reads data files in a task."""
 
     table: TableMetadata
-    """Has no snapshots: they are not needed, and may be many."""
+    """Metadata without snapshots, which are not needed and may be many."""
     location: str
     io: Mapping[str, str] = field(repr=False)
     names: tuple[str, ...]

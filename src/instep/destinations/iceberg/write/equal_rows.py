@@ -117,7 +117,7 @@ class _Pass:
     nearby: deque[tuple[int, pa.RecordBatch]] = field(default_factory=deque)
     """Staged batches with the number of their first row; `paired`: staged rows that have their equal partner."""
     tags: list[Numbers] = field(default_factory=list)
-    """Those of the table's rows that are left."""
+    """Tags of the table's rows that are left."""
     end: int = 0
 
     def run(self) -> bool:

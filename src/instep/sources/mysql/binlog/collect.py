@@ -54,9 +54,9 @@ class BinlogKeys:
     places: tuple[int, ...]
     width: int
     limit: int
-    """With more keys than `limit`, or than a query may name, the whole table is read."""
+    """Number of keys above which the whole table is read; so it is with more than a query may name."""
     since: tuple[int, int] = (0, 0)
-    """What is before is known."""
+    """Position before which everything is known."""
     upon: Upon = Upon()
     """Tables whose changes change rows of this one, which is not logged."""
     primary: bool = False

@@ -102,7 +102,7 @@ class Position:
     file: str
     at: int
     birth: int
-    """When the server began the file, in seconds since 1970."""
+    """Time when the server began the file, in seconds since 1970."""
     gtids: str = ""
     """Transactions that are all before it, "" if that is not known."""
 

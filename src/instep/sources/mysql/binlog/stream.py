@@ -64,9 +64,9 @@ class BinlogStream:
     connection: pymysql.Connection[Any]
     start: Spot
     gtids: str = ""
-    """With `gtids` the server begins behind these transactions, wherever that is, and leaves all of them out."""
+    """Transactions behind which the server begins, wherever that is; it leaves all of them out."""
     birth: int = 0
-    """When the server began the file at hand, in seconds since 1970."""
+    """Time when the server began the file at hand, in seconds since 1970."""
     when: int = 0
     """The time of the last event."""
     maps: dict[bytes, Event | None] = field(default_factory=dict, repr=False)
@@ -216,19 +216,19 @@ class BinlogServer:
     """The server whose binary log is read."""
 
     name: str = ""
-    """What positions are valid within."""
+    """Identity of the server, within which positions are valid."""
     mariadb: bool = False
     account: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, int] = field(default_factory=dict)
-    """Of the log with their bytes, in order, unless the user may not see them (`seen`)."""
+    """Files of the log with their bytes, in order, unless the user may not see them (`seen`)."""
     end: Spot = ("", 0)
-    """Where it ends, behind the transactions that MySQL says are `executed`."""
+    """End of the log, behind the transactions that MySQL says are `executed`."""
     left_out: str = ""
-    """Says which databases it leaves out."""
+    """Databases that the log leaves out."""
     seen: bool = True
     now: float = 0.0
-    """Its clock in seconds since 1970."""
+    """Time of its clock in seconds since 1970."""
     executed: str = ""
 
     @property

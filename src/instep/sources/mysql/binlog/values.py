@@ -86,7 +86,7 @@ class Images:
     sizes: tuple[Size, ...]
     values: dict[int, Value]
     json: int = 0
-    """How many columns are JSON."""
+    """Number of JSON columns."""
     plans: dict[bytes, _Plan] = field(default_factory=dict, compare=False, repr=False)
 
     def keys(self, rows: RowImages) -> list[tuple[str | None, ...]]:

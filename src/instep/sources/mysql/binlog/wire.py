@@ -40,7 +40,7 @@ class Header:
     """The header of an event."""
 
     when: int
-    """In seconds since 1970."""
+    """Time in seconds since 1970."""
     kind: int
     size: int
     end: int
@@ -70,7 +70,7 @@ class BinlogStatement:
     mode: int | None = None
     """The sql_mode of the session, None if the log does not tell."""
     other: str = ""
-    """What the text is if the server wrote it itself, "" if that is the same."""
+    """Kind of text if the server wrote it itself, "" if that is the same."""
 
 
 @dataclass(frozen=True)

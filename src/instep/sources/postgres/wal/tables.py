@@ -59,9 +59,9 @@ class TablePartition:
     replica: str
     identity: frozenset[str] | None
     state: str
-    """Another one once rows may have come or gone unseen."""
+    """State that changes once rows may have come or gone unseen."""
     born: bool
-    """It was created as a partition."""
+    """True if it was created as a partition."""
     rows: int
     """About so many."""
 
@@ -163,18 +163,18 @@ class WalTable:
     """The columns that the log names a row by, None for the whole row."""
     inherited: bool
     columns: tuple[tuple[int, str, int, int, str], ...]
-    """(number, name, type, modifier, transaction that defined it) in order."""
+    """Columns in order: (number, name, type, modifier, transaction that defined it)."""
     file: int
-    """Of its rows."""
+    """File of its rows."""
     labels: Mapping[str, str]
-    """Of its enum types by oid."""
+    """Labels of its enum types by oid."""
     publication: int
     membership: int
     since: Mapping[str, str]
-    """Which transactions wrote the publication's rows in the catalog last, what computes columns, and of what their
+    """Transactions that wrote the publication's rows in the catalog last, what computes columns, and of what their
     types consist."""
     listed: Mapping[str, Any] | None
-    """What the publication says of it, None if it does not."""
+    """Entry of the publication for it, None if there is none."""
     alias: str | None
     """A type of its columns whose values are the names of other objects."""
     secured: bool
