@@ -15,7 +15,7 @@ def test_status_before_the_first_run(shop: Shop) -> None:
         {
             "connection": "shop", "last_run": None, "schema_version": 0, "schema_label": "", "waiting_changes": 0,
             "pauses": [], "backfills": [], "copies": [], "old_names": [], "maintained": [], "tables": [],
-            "quarantine": {}, "reselected": [], "partial": [], "freshness": [],
+            "quarantine": {}, "reselected": [], "partial": [], "freshness": [], "freshness_counts": {},
             "log": None,
         }
     ]  # fmt: skip

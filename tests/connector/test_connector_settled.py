@@ -7,11 +7,11 @@ from collections import Counter
 from functools import partial
 from typing import Any
 
-import duckdb
 import pytest
 
 from connector_world import AGAIN, CHECKPOINT, At, ConnectorWorld, MakeConnector, Step, upserts, waiting
 from instep import crash
+from instep.destinations.duckdb.file import DatabaseFile
 from instep.errors import Blocked
 from instep.schema.selection.selection import Pattern, Selection
 from instep.sources.connector.child import Child
@@ -58,8 +58,9 @@ def check_all_comes(world: ConnectorWorld) -> None:
 
 
 def rename(world: ConnectorWorld, old: str, new: str) -> None:
-    with duckdb.connect(str(world.folder / "warehouse.db")) as connection:
-        connection.execute(f'ALTER TABLE shop."{old}" RENAME TO "{new}"')
+    """Rename a table of the destination, also while a run of this process has the file open."""
+    with DatabaseFile(world.folder / "warehouse.db").writing() as session:
+        session.run(f'ALTER TABLE shop."{old}" RENAME TO "{new}"')
 
 
 def test_another_table_of_its_group_fails(approved: ConnectorWorld) -> None:
