@@ -381,6 +381,8 @@ class _Sync:
             context.store.cursors.disprove(context.name, [t.table for t in tables if t.status != "done"])
             waiting = [b for b in context.store.backfills.waiting(context.name) if b.scope != EXTRA]
             silent, whole = self.unsent_tables(waiting), {load.table.ref for load in loaded if load.complete}
+            if isinstance(self.follow, Streaming):
+                whole |= self.follow.whole - {read.table.ref for read in silent}
             remember_loaded(context, [*(load.read for load in loaded), *silent], whole)
             served = self.backfills_done(waiting, loaded)
             for backfill in waiting:
