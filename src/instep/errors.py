@@ -23,7 +23,9 @@ InstepError
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import PurePath
 
 from instep.redaction import blot
 
@@ -185,3 +187,19 @@ def one_line(text: str) -> str:
 def quoted(text: str, most: int = 500) -> str:
     """Return the text as `one_line` does, cut after `most` characters."""
     return one_line(text if len(text) <= most else f"{text[:most]} ... ({len(text):,} characters)")
+
+
+def check_current_folder() -> None:
+    """Raise ProjectError if the folder that this process runs in was deleted: no relative path leads anywhere."""
+    try:
+        os.getcwd()  # noqa: PTH109 - a Path is made of it without a look
+    except OSError:
+        raise ProjectError("the current folder is gone: it was deleted", hint="change to another folder") from None
+
+
+def unwritable(path: PurePath, error: OSError) -> ProjectError:
+    """Return the error for a file or folder of a project that cannot be written. Raises ProjectError itself if that is
+    so because the current folder is gone."""
+    if not path.is_absolute():
+        check_current_folder()
+    return ProjectError(f"{path} cannot be written: {error.strerror}", hint="check the folder's owner")

@@ -10,7 +10,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from commands import Place
 from marks import SERVER
 from pyiceberg.catalog.sql import SqlCatalog
 
+from instep.crash import Crashed
 from instep.destinations import connection_test
 from instep.private import make_own_folder
 from postgres_server import Database
@@ -235,6 +236,43 @@ DESTINATIONS = {
     "iceberg": "{type: iceberg, warehouse: lake}", "delta": "{type: delta, warehouse: lake}",
     "duckdb": "{type: duckdb, path: lake/lake.duckdb}",
 }  # fmt: skip
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("ended", ["kill", "raise"])
+@pytest.mark.parametrize("first", [True, False], ids=["first load", "later load"])
+@pytest.mark.parametrize("kind", DESTINATIONS)
+def test_a_full_disk_is_freed_of_what_the_broken_run_left(
+    place: Place, monkeypatch: pytest.MonkeyPatch, kind: str, first: bool, ended: str
+) -> None:
+    """Not a byte is free, so no table can be claimed before the files of the run that broke are removed."""
+    place.folder.mkdir(parents=True, exist_ok=True)
+    with closing(sqlite3.connect(place.folder / "shop.db")) as db:
+        db.executescript("create table t (id integer primary key, b text)")
+    text = (
+        "version: 1\nsources: {db: {type: sqlite, path: shop.db}}\nconnections: {shop: {}}\ndestinations: {lake: D}\n"
+    )
+    place.write(text.replace("D}", f"{DESTINATIONS[kind]}}}"))
+    with mounted(place.folder / "lake", "size=24m") as lake:
+        if not first:
+            apart(place, "sync")
+        with closing(sqlite3.connect(place.folder / "shop.db")) as db, db:
+            db.executemany("insert into t values (?, ?)", [(n, os.urandom(2000).hex()) for n in range(3000)])
+        with monkeypatch.context() as armed:
+            armed.setenv("INSTEP_CRASH", f"sync.staged={ended}")
+            if ended == "raise":
+                with suppress(Crashed):
+                    place.run("sync")
+            else:
+                with pytest.raises(subprocess.CalledProcessError):
+                    apart(place, "sync")
+        with closing(sqlite3.connect(place.folder / "shop.db")) as db, db:
+            db.execute("delete from t where id > 9")
+        assert sum(f.stat().st_size for f in lake.rglob("*.parquet")) > 4_000_000
+        fill(lake)
+        told = place.run("sync")
+        assert told.code == 0, told.all
+        assert place.run("verify").code == 0
 
 
 CAUSES = {"its disk is mounted read-only": "mount the disk", "this user has no right to write there": "give this user"}

@@ -224,11 +224,23 @@ def test_streams_that_are_closed_or_full(place: Place, closed: str, output: str)
     assert place.run("status").code == 0
 
 
-def test_the_folder_is_gone(tmp_path: Path) -> None:
-    command = f"mkdir gone && cd gone && rmdir ../gone && {shlex.quote(sys.executable)} -m instep status"
+GONE = [
+    "-m instep status",
+    "-m instep init",
+    "-m instep init --demo",
+    "-m instep connector init made",
+    "-m instep doctor",
+    "-c 'import instep; instep.open()'",
+    "-c 'import instep; instep.spark_conf()'",
+]
+
+
+@pytest.mark.parametrize("words", GONE)
+def test_the_current_folder_is_gone(tmp_path: Path, words: str) -> None:
+    command = f"mkdir gone && cd gone && rmdir ../gone && {shlex.quote(sys.executable)} {words}"
     done = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 1
-    assert "the folder that this command runs in is gone" in done.stderr
+    assert "the current folder is gone: it was deleted\n  change to another folder" in done.stderr
 
 
 @pytest.mark.parametrize(

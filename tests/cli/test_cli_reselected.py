@@ -89,13 +89,18 @@ def test_status_goes_on_saying_that_older_rows_lack_a_column(shop: Shop) -> None
     shop.write(text=text)
     shop.ok("sync")
     shop.sql("alter table customer add column tier int default 3; insert into customer values (9, 'Cy', 'Rome', 4)")
-    for _ in range(2):
-        shop.ok("sync")
+    lacks = "main.customer.tier: rows that do not change keep NULL in it until `instep backfill main.customer --column"
+    for _ in range(3):
+        assert [note for note in shop.json("sync")["notes"] if lacks in note] == [f"{lacks} tier`"]
         assert shop.json("status")["connections"][0]["partial"] == [
             {"table": "main.customer", "column": "tier", "command": "instep backfill main.customer --column tier"}
         ]
+    found = shop.run("verify")
+    assert (found.code, lacks in " ".join(found.out.split())) == (1, True)
     said = shop.ok("status").out
     assert "main.customer.tier: existing rows lack its values until they change; to backfill them run" in said
     assert "`instep backfill main.customer --column tier`" in said.replace("\n", " ")
     shop.ok("backfill", "main.customer", "--column", "tier")
+    assert not [note for note in shop.json("sync")["notes"] if "tier" in note]
+    assert shop.run("verify").code == 0
     assert shop.json("status")["connections"][0]["partial"] == []

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from cli_world import Shop
+import pytest
+from cli_world import PROJECT, Shop
 
 from postgres_server import Database
 
@@ -104,3 +105,26 @@ def test_what_is_only_worth_knowing_is_a_note(shop: Shop, postgres: Database) ->
     assert "note tls: the connection is not encrypted" in shop.ok("source", "test").out
     found = {c["name"]: c for c in shop.json("source", "test")["checks"]}
     assert (found["tls"]["ok"], found["tls"]["needed"]) == (False, False)
+
+
+UNREADABLE = [
+    ('create table odd (id integer primary key, "" text)', "a column of it has an empty name: rename it in the source"),
+    ("create table odd (id int); create view v as select * from odd; drop table odd", "no such table: main.odd"),
+]
+
+
+@pytest.mark.parametrize(("sql", "why"), UNREADABLE, ids=["empty column name", "broken view"])
+@pytest.mark.parametrize("loaded", [False, True], ids=["from the first sync", "later"])
+def test_a_table_that_cannot_be_read_fails_until_it_is_excluded(shop: Shop, sql: str, why: str, loaded: bool) -> None:
+    if loaded:
+        shop.ok("sync")
+    shop.sql(sql)
+    for _ in range(2):
+        said = shop.run("sync")
+        assert (said.code, why in " ".join(said.out.split())) == (6, True), said
+    assert "failed" in shop.ok("status").out
+    assert "a sync will fail main." in shop.ok("plan").out
+    name = "main.v" if "view" in sql else "main.odd"
+    shop.write(text=PROJECT.replace("policy: careful}", f"policy: careful, exclude: {{tables: [{name}]}}}}"))
+    shop.ok("sync")
+    assert why not in shop.ok("status").out

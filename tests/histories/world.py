@@ -196,7 +196,7 @@ class Check:
         """The policy leaves old rows without the column's values, and the sync says so."""
         start = f"{self.world.live.schema}.{source.name}.{column}: rows that do not change keep NULL"
         told = any(note.startswith(start) for note in self.report.notes)
-        if told:  # once by a sync, and by `status` until the column is filled
+        if told:  # by each sync, and by `status`, until the column is filled
             self.world.stale.add((source.name, column))
         loaded = self.world.store.loaded.of(NAME).values()
         return told and any(c.partial and c.name == column for some in loaded for c in some)

@@ -91,6 +91,9 @@ class MemoryDestination:
 
     def check_writable(self) -> None: ...
 
+    def has_space(self) -> bool:
+        return True
+
     def deferred_create(self) -> AbstractContextManager[None]:
         return nullcontext()
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +30,38 @@ def test_a_sync_tells_its_progress_and_answers_what_became_of_each_table(project
     assert max(one.rows for one in told if one.table == "main.customer") == 2
     assert "<b>done</b>" in done._repr_html_()
     assert "<td>main.customer</td>" in done._repr_html_()
+
+
+def test_threads_on_one_project_have_a_callback_each(shop: Shop) -> None:
+    """One reports nothing, one calls another connection from within its callback: nobody hears of another's tables."""
+    shop.replace(
+        "  shop: {",
+        "  s2: {source: db, destination: lake, namespace: s2}\n  s3: {source: db, destination: lake, "
+        "namespace: s3}\n  s4: {source: db, destination: lake, namespace: s4}\n  shop: {",
+    )
+    shop.sql("create table a (id integer primary key); create table b (id integer primary key)")
+    heard: dict[str, list[tuple[str, str]]] = {"s2": [], "s3": []}
+    both = threading.Barrier(2)
+
+    def run(name: str, table: str) -> None:
+        def on_progress(now: instep.Progress) -> None:
+            if not heard[name]:
+                both.wait(60)  # both are under way
+            heard[name].append((now.table, threading.current_thread().name))
+
+        assert project.connection(name).sync(table, on_progress=on_progress).status == "done"
+
+    with instep.open(shop.folder) as project:
+        assert project.connection("s2").plan().apply()
+        assert project.connection("s3").plan().apply()
+        with ThreadPoolExecutor(2) as pool:
+            for done in [pool.submit(run, "s2", "main.a"), pool.submit(run, "s3", "main.b")]:
+                done.result()
+        before = {name: len(found) for name, found in heard.items()}
+        assert project.connection("s4").sync().status == "done"
+        assert {name: len(found) for name, found in heard.items()} == before
+    tables = {name: {table for table, _ in found if table} for name, found in heard.items()}
+    assert tables == {"s2": {"main.a"}, "s3": {"main.b"}}
 
 
 def test_rows_are_asked_for_in_sql(project: instep.Project) -> None:

@@ -28,7 +28,7 @@ from instep.cli.arguments import OrderedCommands, arrange, name_of
 from instep.cli.backend import refuse_local
 from instep.cli.commands import register_commands
 from instep.cli.context import INTERRUPTED, USAGE, console, options, set_runner, write_json
-from instep.errors import InstepError, visible
+from instep.errors import InstepError, check_current_folder, visible
 
 
 def report(error: InstepError) -> int:
@@ -184,9 +184,9 @@ def main(arguments: list[str] | None = None) -> int:
 def _of_system(error: OSError) -> InstepError:
     """Return what the system has refused as an error of ours."""
     try:
-        os.getcwd()  # noqa: PTH109 - a Path is made of it without a look
-    except OSError:
-        return InstepError("the folder that this command runs in is gone", hint="change to another one")
+        check_current_folder()
+    except InstepError as gone:
+        return gone
     what = f"{error.filename}: " if error.filename else ""
     return InstepError(f"{what}{error.strerror or error}", hint="check the path and who may write there")
 

@@ -3,7 +3,9 @@ writing."""
 
 from __future__ import annotations
 
+import errno
 import os
+import tempfile
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -88,6 +90,22 @@ def check_writable(name: str, *places: Path) -> None:
     for place in places:
         if why := unwritable_reason(there := _nearest(place)):
             raise ConnectError(f"destination {name}: {there} cannot be written: {why}", hint=_NEXT[why])
+
+
+_PROBE_BYTES = 16 << 20
+"""Enough for the claims of thousands of tables, which come before what dead runs left of each is removed."""
+
+
+def has_space(*places: Path) -> bool:
+    """Return whether each of these folders takes a file of a few megabytes. The file has no name, so nobody sees it."""
+    for place in places:
+        try:
+            with tempfile.TemporaryFile(dir=_nearest(place)) as file:
+                os.posix_fallocate(file.fileno(), 0, _PROBE_BYTES)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                return False
+    return True
 
 
 def is_writable(place: Path) -> bool:

@@ -317,6 +317,11 @@ class LifecycleFacet(Protocol):
         """Raise ConnectError that names the place and the cause if this machine may not write it; write nothing."""
         ...
 
+    def has_space(self) -> bool:
+        """Return whether a few megabytes can be written to the disks of this machine that loads write to; True if
+        there are none."""
+        ...
+
     def deferred_create(self) -> AbstractContextManager[None]:
         """Keep tables that are created within the block known to this process alone until rows are committed to
         them. Destinations that cannot do so create them at once. Tables without rows are created at the end; none
@@ -329,7 +334,9 @@ class LifecycleFacet(Protocol):
         ...
 
     def remove_uncommitted_files(self, ref: Ref, runs: Mapping[str, int]) -> None:
-        """Delete what these ended runs (fences by run id) wrote for a claimed table and never committed."""
+        """Delete what these ended runs (fences by run id) wrote for a table and never committed. Either the table was
+        claimed since, or their processes are gone: a run that could still commit would miss its files. Needs no free
+        space."""
         ...
 
     def dropped(self, ref: Ref, source_id: str | None) -> bool:

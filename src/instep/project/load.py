@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from instep.errors import ProjectError
+from instep.errors import ProjectError, check_current_folder, unwritable
 from instep.project.project import Project
 from instep.project.sections.models import ProjectFile
 from instep.project.sections.policies import CHOOSERS, is_word
@@ -26,6 +26,8 @@ MAX_BYTES = 4 << 20
 
 def find(start: Path | None = None) -> Path:
     """Return the project file in `start` (default: here) or the nearest folder above; ProjectError if there is none."""
+    if start is None or not start.is_absolute():
+        check_current_folder()
     here = (start or Path.cwd()).resolve()
     for folder in (here, *here.parents):
         if (folder / FILE_NAME).is_file():
@@ -119,7 +121,7 @@ def replace_text(project: Project, text: str) -> None:
         shutil.copymode(file, new)
         new.replace(file)
     except OSError as error:
-        raise ProjectError(f"{file} cannot be written: {error.strerror}", hint="check the folder's owner") from None
+        raise unwritable(file, error) from None
     finally:
         new.unlink(missing_ok=True)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 
@@ -31,26 +32,12 @@ ProgressCallback = Callable[[Progress], None]
 """A function that takes progress. It may be called from any thread."""
 
 
-class ProgressWatch:
-    """Passes progress to the callback of the call that is under way."""
+class CallProgress:
+    """Passes the progress of one call to its callback, from whatever thread it comes."""
 
-    def __init__(self) -> None:
-        self._callback: ProgressCallback | None = None
+    def __init__(self, callback: ProgressCallback | None) -> None:
+        self._callback = callback
         self._expected: dict[str, int] = {}
-
-    @contextmanager
-    def reporting_to(self, callback: ProgressCallback | None) -> Iterator[None]:
-        """Pass progress to this callback while the block runs."""
-        before, self._callback = self._callback, callback
-        try:
-            yield
-        finally:
-            self._callback = before
-
-    @contextmanager
-    def __call__(self) -> Iterator[ProgressWatch]:
-        """Open it, as displays of progress are opened."""
-        yield self
 
     def step(self, text: str) -> None:
         """Report the step that the run has begun."""
@@ -71,3 +58,28 @@ class ProgressWatch:
     def _report(self, progress: Progress) -> None:
         if self._callback is not None:
             self._callback(progress)
+
+
+class ProgressWatch:
+    """Opens the progress of calls: several threads may call at once, each with a callback of its own."""
+
+    def __init__(self) -> None:
+        self._callback: ContextVar[ProgressCallback | None] = ContextVar("callback", default=None)
+
+    @contextmanager
+    def reporting_to(self, callback: ProgressCallback | None) -> Iterator[None]:
+        """Pass the progress of what this thread calls in the block to this callback."""
+        before = self._callback.set(callback)
+        try:
+            yield
+        finally:
+            self._callback.reset(before)
+
+    @contextmanager
+    def __call__(self) -> Iterator[CallProgress]:
+        """Open the progress of the call that this thread is in, as displays of progress are opened."""
+        yield CallProgress(self._callback.get())
+
+    def step(self, text: str) -> None:
+        """Report a step of what this thread calls."""
+        CallProgress(self._callback.get()).step(text)

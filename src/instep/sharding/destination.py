@@ -196,6 +196,10 @@ class ShardLifecycle:
         """Raise ConnectError if this machine may not write the destination."""
         self.base.check_writable()
 
+    def has_space(self) -> bool:
+        """Return whether the destination's disks on this machine take a few megabytes."""
+        return self.base.has_space()
+
     def deferred_create(self) -> AbstractContextManager[None]:
         """No-op: other shards have to see a table once it is created."""
         return nullcontext()

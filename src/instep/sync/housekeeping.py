@@ -68,6 +68,20 @@ def dead_runs(context: SyncContext, run: Run) -> list[Run]:
     return [r for r in known if r.fence < run.fence and r.status not in ("running", "done") and r.kind != "maintain"]
 
 
+def free_full_disk(context: SyncContext, run: Run) -> None:
+    """Remove what runs that ended badly wrote and did not commit if the destination's disk is full: the claim of a
+    table, after which that is done else, could not be written."""
+    dead = dead_runs(context, run)
+    if not dead or context.destination.lifecycle.has_space():
+        return
+    over = context.store.runs.unable_to_commit(r.id for r in dead)
+    dead = [r for r in dead if r.id in over]
+    for table in context.store.accepted.catalog(context.name).tables:
+        ref = destination_ref(table, context.naming)
+        with suppress(InstepError):
+            remove_uncommitted_files(context, dead, ref, context.destination.schema.state(ref))
+
+
 def remove_uncommitted_files(context: SyncContext, dead: Iterable[Run], ref: Ref, state: LoadState | None) -> None:
     """Remove what dead runs wrote for a table and did not commit.
 

@@ -31,7 +31,7 @@ from instep.sync.detection.pause import pause_and_resume, reconsider
 from instep.sync.detection.refused import refusals
 from instep.sync.detection.table_renames import TableRenames
 from instep.sync.detection.version_deadline import check_version
-from instep.sync.housekeeping import PASSES, discard, forget_dropped, forget_old_names
+from instep.sync.housekeeping import PASSES, discard, forget_dropped, forget_old_names, free_full_disk
 from instep.sync.loading.backfill import Filling
 from instep.sync.loading.cdc import Following
 from instep.sync.loading.connector_stream import Streaming, scope_of_stream
@@ -51,7 +51,7 @@ from instep.sync.schema_changes.declare_column_rename import resume_mappings
 from instep.sync.schema_changes.declare_table_rename import want_approved
 from instep.sync.schema_changes.overflow_columns import EXTRA
 from instep.sync.schema_changes.owned_tables import check_unmoved
-from instep.sync.schema_changes.selection_change import partial_columns, remember_loaded
+from instep.sync.schema_changes.selection_change import incomplete_columns, partial_columns, remember_loaded
 from instep.sync.schema_changes.undo import resume_undos
 from instep.temporary import remove_abandoned
 
@@ -78,6 +78,7 @@ def sync(
     engine, progress = engine or on_spark(context), progress or Silent()
     with claimed(context, scope.kind) as run, context.deferred_creation():
         remove_abandoned()
+        free_full_disk(context, run)
         if not context.store.cursors.proven(context.name):  # else there may be nothing to read
             engine.begin()
         context, outcome = replace(context, run=run, engine=lambda: engine, progress=progress), RunOutcome()
@@ -107,6 +108,8 @@ def sync(
         forget_old_names(work.context, run)
         maintain_loaded(work.context, run, work.outcome, engine, work.progress)
     done = work.outcome
+    for _, _, text in incomplete_columns(context):
+        done.note(text)
     if not tables:
         done.note("no tables selected: the source shows this user no table that is selected")
     return SyncReport(
@@ -378,6 +381,8 @@ class _Sync:
             context.store.cursors.disprove(context.name, [t.table for t in tables if t.status != "done"])
             waiting = [b for b in context.store.backfills.waiting(context.name) if b.scope != EXTRA]
             silent, whole = self.unsent_tables(waiting), {load.table.ref for load in loaded if load.complete}
+            if isinstance(self.follow, Streaming):
+                whole |= self.follow.whole - {read.table.ref for read in silent}
             remember_loaded(context, [*(load.read for load in loaded), *silent], whole)
             served = self.backfills_done(waiting, loaded)
             for backfill in waiting:

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Literal
 
 from instep.destinations.base import LoadState, Ref, SparkTable, StagingTarget, TableSize
-from instep.destinations.connection_test import COMMIT, check_writable, checks_of, scratch, scratch_file
+from instep.destinations.connection_test import COMMIT, check_writable, checks_of, has_space, scratch, scratch_file
 from instep.destinations.delta import shape as partition
 from instep.destinations.delta.ddl import CAPABILITIES, DeltaDdl, statements
 from instep.destinations.delta.files import io_of
@@ -198,6 +198,10 @@ class DeltaLifecycle(DeltaRetention):
     def check_writable(self) -> None:
         """Raise ConnectError if this machine may not write the folder."""
         check_writable(self.destination.config.name, *self.warehouse.places)
+
+    def has_space(self) -> bool:
+        """Return whether the folder's disk takes a few megabytes."""
+        return has_space(*self.warehouse.places)
 
     def deferred_create(self) -> AbstractContextManager[None]:
         """No-op: a table exists once it is created."""

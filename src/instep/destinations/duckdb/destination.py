@@ -14,7 +14,7 @@ from typing import ClassVar, Literal
 import pyarrow as pa
 
 from instep.destinations.base import Commit, Ref, SparkStart
-from instep.destinations.connection_test import check_writable
+from instep.destinations.connection_test import check_writable, has_space
 from instep.destinations.duckdb.file import DatabaseFile
 from instep.destinations.duckdb.session import DuckDbSession
 from instep.destinations.duckdb.shape import CAPABILITIES, DIALECT
@@ -135,6 +135,10 @@ class DuckDbLifecycle(SqlLifecycle):
         """Raise ConnectError if this machine may not write the file, or the folder beside it."""
         beside = () if self.config.staging else (self.beside,)
         check_writable(self.config.name, self.file.path.parent, self.file.path, *beside)
+
+    def has_space(self) -> bool:
+        """Return whether the file can grow, and staged files can be written."""
+        return has_space(self.file.path.parent) and super().has_space()
 
 
 class DuckDbDestination(SqlDestination):

@@ -213,6 +213,10 @@ class IcebergLifecycle(LakeFacet):
         """Raise ConnectError if this machine may not write the lake."""
         self.lake.check_writable()
 
+    def has_space(self) -> bool:
+        """Return whether the lake's disk takes a few megabytes."""
+        return self.lake.has_space()
+
     def deferred_create(self) -> AbstractContextManager[None]:
         """Make tables appear with their first rows."""
         from instep.destinations.iceberg.commit.deferred_create import deferred_creation

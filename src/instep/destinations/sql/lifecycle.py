@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 from instep.destinations.base import Commit, Ref, UndropReport
+from instep.destinations.connection_test import has_space
 from instep.destinations.sql.database import SqlDatabase, SqlFacet
 from instep.destinations.sql.evolve import latest
 from instep.destinations.sql.loads import count_rows
@@ -97,6 +98,11 @@ class SqlLifecycle(SqlFacet):
     def check_writable(self) -> None:
         """No-op: it is the server that writes."""
         return
+
+    def has_space(self) -> bool:
+        """Return whether staged files can be written to this machine."""
+        staged = StorageFolder(self.database.area.uri).local
+        return staged is None or has_space(staged)
 
     def deferred_create(self) -> AbstractContextManager[None]:
         """No-op: a table exists once it is created."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.resources import files
 from pathlib import Path
 
-from instep.errors import ProjectError
+from instep.errors import ProjectError, unwritable
 
 _FILES = {
     "connector.py": "connector.txt",
@@ -26,7 +26,7 @@ def write_connector(folder: Path) -> list[Path]:
         folder.mkdir(parents=True, exist_ok=True)
         return [_write(folder / name, source) for name, source in _FILES.items() if not (folder / name).exists()]
     except OSError as error:
-        raise ProjectError(f"{folder} cannot be written: {error.strerror}", hint="check who may write there") from None
+        raise unwritable(folder, error) from None
 
 
 def _write(file: Path, source: str) -> Path:

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from instep.errors import ProjectError
+from instep.errors import ProjectError, unwritable
 from instep.project.documents import check_name
 from instep.schema.contracts.contract import FORMAT_VERSION
 
@@ -39,7 +39,7 @@ def write_lock(root: Path, document: Mapping[str, Any]) -> Path:
         new.write_text(lock_text(document), encoding="utf-8")
         new.replace(path)
     except OSError as error:
-        raise ProjectError(f"{path} cannot be written: {error.strerror}", hint="check the folder's owner") from None
+        raise unwritable(path, error) from None
     return path
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from instep.errors import ProjectError
+from instep.errors import ProjectError, unwritable
 from instep.private import make_state_folder
 from instep.project.load import FILE_NAME
 from instep.project.sections.models import ProjectFile
@@ -85,7 +85,7 @@ def write_project(root: Path, text: str | None = None) -> Path:
     except FileExistsError:
         raise ProjectError(f"{file} exists already", hint="edit it, or choose another folder") from None
     except OSError as error:
-        raise ProjectError(f"{root} cannot be written: {error.strerror}", hint="check the folder's owner") from None
+        raise unwritable(root, error) from None
     ignore = root / ".gitignore"
     if not ignore.exists():
         ignore.write_text(".instep/\n.env\nlake/\n", encoding="utf-8")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from instep.errors import ProjectError, quoted
+from instep.errors import ProjectError, quoted, unwritable
 from instep.operations.values import ImportedProduct
 from instep.project.files.imported import SALT
 from instep.project.files.starter import SCHEMA_FILE, write_project
@@ -270,7 +270,7 @@ def _write_new(path: Path, text: str) -> None:
         with os.fdopen(descriptor, "w", encoding="utf-8") as out:
             out.write(text)
     except OSError as error:
-        raise ProjectError(f"{path} cannot be written: {error.strerror}", hint="check the folder's owner") from None
+        raise unwritable(path, error) from None
 
 
 def _json(value: Any) -> str:

@@ -211,13 +211,15 @@ def flaw_of(name: str) -> str:
 
 def unusable(catalog: Catalog, accepted: Catalog) -> dict[tuple[str, ...], str]:
     """Return why no destination can hold a name, by (schema, table) or (schema, table, column). Accepted objects
-    have a usable one."""
+    have a usable one. A column whose name is empty cannot be left out of a read, so its table cannot be held."""
     found: dict[tuple[str, ...], str] = {}
     for table in catalog.tables:
         known = accepted.get(table.ref)
         if known is None and (why := flaw_of(table.name) or (table.schema and flaw_of(table.schema))):
             found[table.ref] = f"it {why}"
         flawed = {c.name: why for c in table.columns if (why := flaw_of(c.name))}
+        if flawed.pop("", ""):
+            found.setdefault(table.ref, "a column of it has an empty name")
         found |= {(*table.ref, n): f"it {why}" for n, why in flawed.items() if not known or n not in known.by_name}
     return found
 

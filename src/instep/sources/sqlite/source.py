@@ -173,6 +173,7 @@ class SqliteSnapshot:
                 fingerprint(self._connection, self.config),
                 stats=statistics(self._connection, found),
                 denied=found.broken,
+                broken=frozenset(found.broken),
             )
 
     def yields(self, read: TableRead) -> Mapping[str, DataType]:

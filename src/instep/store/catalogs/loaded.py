@@ -13,7 +13,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, Row, Text, bindparam, cast, delete, insert, select, update
 
 from instep.errors import Fenced
 from instep.schema.planning.projection import LoadedColumn, LoadedRules
@@ -58,6 +58,14 @@ class LoadedColumns:
         """Return the columns by accepted table, of all tables or of these; tables that were never loaded are left
         out."""
         return {ref: tuple(LoadedColumn(**c) for c in row.columns) for ref, row in self._rows(connection, tables)}
+
+    def incomplete(self, connection: str) -> list[tuple[Ref, str]]:
+        """Return (table, column) of the columns without values in older rows, in order. Other tables are not read."""
+        c = loaded_columns.c
+        some = cast(c.columns, Text).contains('"partial": true', autoescape=True)
+        with self._db.read() as transaction:
+            rows = transaction.execute(select(loaded_columns).where(c.connection == connection, some)).all()
+        return sorted(((r.table_schema, r.table_name), o["name"]) for r in rows for o in r.columns if o.get("partial"))
 
     def documents_of(self, names: Sequence[str]) -> dict[str, dict[Ref, Sequence[Mapping[str, Any]]]]:
         """Return the columns of several connections by accepted table, each with the fields of a `LoadedColumn`."""

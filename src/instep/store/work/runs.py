@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -121,6 +121,14 @@ class Runs:
         with self._db.read() as transaction:
             rows = transaction.execute(select(runs).where(runs.c.status == "running")).all()
         return [run_of(row) for row in rows if Owner(row.host, row.pid, row.pid_started).gone]
+
+    def unable_to_commit(self, ids: Iterable[str]) -> frozenset[str]:
+        """Return those of these ended runs that certainly commit no more: their process on this host is gone, or is
+        this one, which has ended them itself."""
+        with self._db.read() as transaction:
+            rows = transaction.execute(select(runs).where(runs.c.id.in_(list(ids)))).all()
+        owners = ((row.id, Owner(row.host, row.pid, row.pid_started)) for row in rows)
+        return frozenset(id for id, owner in owners if owner.gone or owner == this_process())
 
     def heartbeat(self, run: Run) -> None:
         """Extend the lease; raises Fenced once the run was taken over."""

@@ -351,10 +351,13 @@ def _broken(inputs: DetectionInputs) -> dict[Ref, str]:
     context, found = inputs.context, dict[Ref, str]()
     for path, why in inputs.access.hidden.items():
         new = TableAdded(Table(path[0], path[1], ()))
-        if path in inputs.discovery.broken and is_on(context.selection, new.after)[0]:
+        if len(path) != 2 or not is_on(context.selection, new.after)[0]:
+            continue
+        named = path not in inputs.discovery.denied  # it could be read, and no destination can hold it
+        if named or path in inputs.discovery.broken:
             decision = decide(new, context.policy, explicit=inputs.explicit(new), tags=context.tags)
             if decision.applied or not inputs.version:  # what the first detection finds is on
-                found[new.after.ref] = why
+                found[new.after.ref] = f"{why}: rename it in the source, or exclude the table" if named else why
     return found
 
 

@@ -34,6 +34,7 @@ from instep.sync.quarantine.unfit_values import (
     quarantined_columns,
 )
 from instep.sync.schema_changes.selected import selected_reads
+from instep.sync.schema_changes.selection_change import incomplete_columns
 from instep.sync.table_mode import choose
 
 
@@ -227,12 +228,14 @@ def _compared(
     if extras and not found:
         return VerifyResult(path, True, source.rows, destination.rows, kept=extras)
     names = [columns[at] for at in differing]
+    shown = {c.name: c.alias or c.name for c in read.table.columns}
+    lacking = [text for _, name, text in incomplete_columns(context, [read.table.ref]) if shown[name] in names]
     lines = [f"columns that differ: {', '.join(names)}"] if names else ["the same values are in other rows"]
     lines = [] if extras else lines  # every column differs by the rows that are kept
     for what, (count, some) in found.items():
         difference = f"{what} ({count:,} rows)"
         lines += [f"{difference}: key {key}" for key in some] if keys else [difference]
-    return VerifyResult(path, False, source.rows, destination.rows, tuple(lines), kept=extras)
+    return VerifyResult(path, False, source.rows, destination.rows, (*lines, *lacking), kept=extras)
 
 
 def _differing(

@@ -296,12 +296,28 @@ def partial_columns(context: SyncContext, detection: DetectionResult, accepted: 
             elif why := blocker_of(context, table):
                 found.append(f"{path}: rows loaded before are not filled at once: {why}")
         elif is_partial(table, context.settings(table)):
-            option = _option(context, table, change.after.name)
-            found.append(
-                f"{path}: rows that do not change keep NULL in it until `instep backfill {table.path}{option}`"
-            )
+            found.append(_incomplete(context, table, change.after.name))
     return (*found, *swap_notes(context, detection, accepted), *reselected_notes(context, detection))
 
 
-def _option(context: SyncContext, table: Table, column: str) -> str:
-    return "" if why_whole(context, table, column) else f" --column {column}"
+def incomplete_columns(context: SyncContext, tables: Collection[Ref] | None = None) -> Iterator[tuple[Ref, str, str]]:
+    """Yield (table, column, a sentence) for each column that is NULL in rows which were loaded before it came, and that
+    no recorded backfill is to fill. Of these accepted tables, or of all."""
+    known = context.store.loaded.incomplete(context.name)
+    if not known:
+        return
+    waiting = {(b.table, b.column) for b in context.store.backfills.waiting(context.name) if b.scope != "since"}
+    accepted = context.store.accepted.catalog(context.name)
+    for ref, column in known:
+        table = accepted.get(ref)
+        if table is None or table.retained or column not in {c.name for c in table.live}:
+            continue
+        if (tables is None or ref in tables) and not waiting & {(ref, column), (ref, "")}:
+            yield ref, column, _incomplete(context, table, column)
+
+
+def _incomplete(context: SyncContext, table: Table, column: str) -> str:
+    option = "" if why_whole(context, table, column) else f" --column {column}"
+    return (
+        f"{table.path}.{column}: rows that do not change keep NULL in it until `instep backfill {table.path}{option}`"
+    )

@@ -62,7 +62,8 @@ def _clear(lake: Lake, ref: Ref) -> None:
 
 
 def clear_dead(lake: Lake, ref: Ref, made: str, runs: Collection[str]) -> None:
-    """Remove what these runs, which are dead, have begun of a table that another has made; its location is `made`."""
+    """Remove what these runs, which are dead, have begun of a table that another has made; its location is `made`, ""
+    if nobody has made it."""
     others = {location for location in _begun(lake, ref) if _name(location) != _name(made)}
     _remove(lake, {location for location in others if _is_of(runs, children(f"{location}/data", lake.io()))})
 

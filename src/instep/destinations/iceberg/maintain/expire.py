@@ -231,10 +231,11 @@ _OF_FENCE = re.compile(r"upsert-(\d+)-")
 
 
 def remove_uncommitted_files(lake: Lake, ref: Ref, runs: Mapping[str, int]) -> None:
-    """Delete what these runs (fences by run id) wrote and did not commit. Call it after a claim: by then they can
-    commit no more."""
+    """Delete what these runs (fences by run id) wrote and did not commit: they can commit no more. Of a table that is
+    not there, what they have begun."""
     table = lake.load(ref)
     if table is None:
+        clear_dead(lake, ref, "", runs)
         return
     _remove_uncommitted_quarantine(lake, table, runs)
     clear_dead(lake, ref, table.location(), runs)

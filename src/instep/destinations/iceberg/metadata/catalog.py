@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
 from instep.destinations.base import Ref
-from instep.destinations.connection_test import check_writable, is_writable
+from instep.destinations.connection_test import check_writable, has_space, is_writable
 from instep.destinations.iceberg.metadata.catalog_database import address, jdbc_properties
 from instep.errors import ConnectError, DestinationError, InstepError, SetupError
 from instep.project.sections.models import IcebergDestinationSection
@@ -228,6 +228,11 @@ class Lake:
         if self.is_sqlite:
             tables = (local_path(self.warehouse),) if self.warehouse.startswith("file://") else ()
             check_writable(self.config.name, self.database.parent, self.database, *tables)
+
+    def has_space(self) -> bool:
+        """Return whether the catalog's file and the tables' folder can grow, as far as they are on this machine."""
+        tables = (local_path(self.warehouse),) if self.warehouse.startswith("file://") else ()
+        return has_space(*tables, *((self.database.parent,) if self.is_sqlite else ()))
 
     @property
     def _is_read_only(self) -> bool:
