@@ -1,7 +1,7 @@
 """Manifests and manifest lists, written through Avro schemas that are made once.
 
-pyiceberg makes the schema of each file, its text and its writer anew, which takes longer than the few entries of a small
-table. These are private parts of pyiceberg; tests/destinations/test_iceberg_manifests.py compares the files.
+pyiceberg makes the schema of each file, its text and its writer anew, which takes longer than the few entries of a
+small table. These are private parts of pyiceberg; tests/destinations/test_iceberg_manifests.py compares the files.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from pyiceberg.manifest import (
 )
 from pyiceberg.schema import Schema
 from pyiceberg.table.update import snapshot
-from pyiceberg.types import StructType
 from pyiceberg.typedef import TableVersion
+from pyiceberg.types import StructType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from instep.destinations.iceberg.metadata.updates import FORMAT_VERSION

@@ -150,17 +150,13 @@ class ExpectedUpdates(tuple[TableUpdate, ...]):
     result: TableMetadata
 
     @classmethod
-    def of(
-        cls, updates: Iterable[TableUpdate], base: TableMetadata | None, result: TableMetadata
-    ) -> ExpectedUpdates:
+    def of(cls, updates: Iterable[TableUpdate], base: TableMetadata | None, result: TableMetadata) -> ExpectedUpdates:
         made = cls(updates)
         made.base, made.result = base, result
         return made
 
 
-def expected_result(
-    updates: Iterable[TableUpdate], base: TableMetadata | None, location: str
-) -> TableMetadata | None:
+def expected_result(updates: Iterable[TableUpdate], base: TableMetadata | None, location: str) -> TableMetadata | None:
     """Return what `applied` would make of these updates, if that is known of this very base."""
     if not isinstance(updates, ExpectedUpdates) or updates.base is not base:
         return None
