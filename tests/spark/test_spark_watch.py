@@ -1,10 +1,11 @@
-"""Progress files: replaced whole, summed by the driver, never a reason to fail."""
+"""Files of running tasks: progress that is replaced whole, results that are added to; never a reason to fail."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from instep.spark.watch import TaskProgress, collect
+from instep.spark.watch import FreshResults, TaskProgress, collect, written
+from instep.stage.spec import ChunkResult
 from instep.stage.task import ChunkProgress
 
 
@@ -22,9 +23,11 @@ def test_tables_and_tasks_add_up(tmp_path: Path) -> None:
 def test_a_task_tells_at_most_so_often(tmp_path: Path) -> None:
     task = TaskProgress(str(tmp_path), 0, interval=3600)
     task(ChunkProgress("a", 1, 1))
-    assert collect(str(tmp_path)) == {}
     task(ChunkProgress("a", 2, 2, done=1))
-    assert collect(str(tmp_path)) == {"a": (2, 2)}
+    task(ChunkProgress("b", 3, 3))
+    assert collect(str(tmp_path)) == {}
+    task.report()
+    assert collect(str(tmp_path)) == {"a": (2, 2), "b": (3, 3)}
 
 
 def test_a_broken_or_missing_file_is_no_trouble(tmp_path: Path) -> None:
@@ -37,3 +40,40 @@ def test_a_broken_or_missing_file_is_no_trouble(tmp_path: Path) -> None:
 def test_no_half_written_file_is_seen(tmp_path: Path) -> None:
     TaskProgress(str(tmp_path), 0, interval=0)(ChunkProgress("a", 1, 1))
     assert [f.name for f in tmp_path.iterdir()] == ["0.json"]
+
+
+def result(number: int) -> ChunkResult:
+    return ChunkResult("t", number, 10 * number, ())
+
+
+def test_each_result_is_given_once(tmp_path: Path) -> None:
+    fresh = FreshResults(str(tmp_path))
+    first, second = (written(str(tmp_path), task, 0, map(result, range(3))) for task in (0, 1))
+    assert fresh.take() == []
+    assert [next(first), next(first)] == fresh.take() == [result(0), result(1)]
+    next(second)
+    assert fresh.take() == [result(0)]
+    assert [*first, *second] == [result(2), result(1), result(2)]
+    assert sorted(r.chunk for r in fresh.take()) == [1, 2, 2]
+    assert fresh.take() == []
+
+
+def test_a_part_of_a_result_waits_for_the_rest(tmp_path: Path) -> None:
+    list(written(str(tmp_path), 0, 0, [result(1), result(2)]))
+    file = tmp_path / "0-0.results"
+    whole = file.read_bytes()
+    fresh = FreshResults(str(tmp_path))
+    for end, there in ((3, []), (len(whole) // 2 + 9, [result(1)]), (len(whole) - 1, []), (len(whole), [result(2)])):
+        file.write_bytes(whole[:end])
+        assert fresh.take() == there, end
+
+
+def test_results_of_two_attempts_are_never_mixed(tmp_path: Path) -> None:
+    fresh = FreshResults(str(tmp_path))
+    list(written(str(tmp_path), 0, 0, [result(1)]))
+    list(written(str(tmp_path), 1, 1, [result(2)]))
+    assert fresh.take() == []
+
+
+def test_results_without_a_place_are_still_returned(tmp_path: Path) -> None:
+    assert list(written(str(tmp_path / "nowhere"), 0, 0, [result(1)])) == [result(1)]

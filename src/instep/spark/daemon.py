@@ -8,7 +8,10 @@ import sys
 from contextlib import suppress
 
 # Spark puts its own copy of pyspark in front, as zip files without compiled code: the installed one loads faster.
-sys.path[:] = [entry for entry in sys.path if not entry.endswith(("/pyspark.zip", "-src.zip"))]
+_COPIES = ("/pyspark.zip", "-src.zip")
+sys.path[:] = [entry for entry in sys.path if not entry.endswith(_COPIES)]
+for entry in [entry for entry in sys.path_importer_cache if entry.endswith(_COPIES)]:
+    del sys.path_importer_cache[entry]  # each worker would read what is in it again
 os.environ.setdefault("MIMALLOC_PURGE_DELAY", "10000")  # ms; Arrow's allocator reads it when it is loaded
 
 from pyspark import daemon  # noqa: E402

@@ -22,7 +22,7 @@ from instep.spark.frames import FrameReader, extract_frames
 from instep.spark.payload import check_size, job_tag, packed, unpacked
 from instep.spark.watch import FreshResults, TaskProgress, collect, written
 from instep.stage.preload import tell_imports
-from instep.stage.spec import Chunk, ChunkResult, Reader, StageSpec, limits_of, pack
+from instep.stage.spec import Chunk, ChunkResult, Reader, StageSpec, limits_of, pack, weight
 from instep.stage.task import Counts, Report, run_chunks, task_count, totals
 from instep.temporary import temporary
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 
 TASKS_PER_CORE = 2
+_SMALL = 64 << 20
+"""Bytes a core that are read in a few seconds."""
 _POLL = 0.5
 _SCHEMA = "result binary"
 
@@ -47,19 +49,18 @@ def extract(
 ) -> list[ChunkResult]:
     """Run one job over `chunks` and return one result each, in no order, or one with an `error` per failed table.
 
-    `specs` names each table's StageSpec by `Chunk.table`. `tasks`: 0 for two a core; the reader's limits make them
-    fewer. `progress` is told rows and
-    bytes per table about twice a second, from this thread, and once at the end. A task whose worker dies runs
-    again under other file names; only what a finished task returned is in the result. `done` is given results while
-    others are still read, where tasks see this machine's files and none had to be done again. Raises InstepError when
-    the job as a whole fails. KeyboardInterrupt cancels the job first.
+    `specs` names each table's StageSpec by `Chunk.table`. `tasks`: 0 for as many as `tasks_for` says; the reader's
+    limits make them fewer. `progress` is told rows and bytes per table about twice a second, from this thread, and once
+    at the end. A task whose worker dies runs again under other file names; only what a finished task returned is in the
+    result. `done` is given results while others are still read, where tasks see this machine's files and none had to be
+    done again. Raises InstepError when the job as a whole fails. KeyboardInterrupt cancels the job first.
     """
     if not chunks:
         return []
     if isinstance(reader, FrameReader):
         return extract_frames(spark, reader, specs, chunks, slots=cores(spark), progress=progress)
     limits = limits_of(reader)
-    parts = pack(chunks, task_count(limits, tasks or TASKS_PER_CORE * cores(spark), cores(spark)))
+    parts = pack(chunks, task_count(limits, tasks or tasks_for(chunks, cores(spark)), cores(spark)))
     share = limits.rows_per_second / len(parts)
     by_table = {spec.table: spec for spec in specs}
     progress_folder = temporary("progress") if progress else nullcontext("")
@@ -80,6 +81,13 @@ def extract(
         if progress:
             progress(totals(results))
     return results
+
+
+def tasks_for(chunks: Iterable[Chunk], cores: int) -> int:
+    """Return how many tasks read so much: two a core, so that one which takes longer does not leave the others idle,
+    and one a core where starting a task would take longer than that."""
+    small = sum(map(weight, chunks)) <= _SMALL * cores
+    return cores if small else TASKS_PER_CORE * cores
 
 
 def _payload(reader: Reader, specs: Mapping[str, StageSpec], part: Sequence[Chunk], share: float = 0) -> bytes:
@@ -113,8 +121,10 @@ class ExtractTask:
         attempt = context.attemptNumber() if context else 0
         if not (self.folder and Path(self.folder).is_dir()):
             return pickle.dumps(list(run_chunks(reader, specs, chunks, attempt, None, share)))
-        results = run_chunks(reader, specs, chunks, attempt, TaskProgress(self.folder, number), share)
+        progress = TaskProgress(self.folder, number)
+        results = run_chunks(reader, specs, chunks, attempt, progress, share)
         done = pickle.dumps(list(written(self.folder, number, attempt, results)))
+        progress.report()
         tell_imports()
         return done
 
@@ -233,4 +243,7 @@ class _RewritePart(ExtractTask):
         context = TaskContext.get()
         work, place, part = unpacked(self.work[number])
         progress = TaskProgress(self.folder, number) if Path(self.folder).is_dir() else None
-        return pickle.dumps((place, work(part, context.attemptNumber() if context else 0, progress)))
+        done = pickle.dumps((place, work(part, context.attemptNumber() if context else 0, progress)))
+        if progress:
+            progress.report()
+        return done

@@ -81,6 +81,8 @@ class _FoldTask(ExtractTask):
                 progress = TaskProgress(self.folder, number) if Path(self.folder).is_dir() else None
                 for result in run_part(unpacked(self.work[number]), progress):
                     yield _row(result)
+                if progress:
+                    progress.report()
 
 
 def _row(result: Any) -> pa.RecordBatch:

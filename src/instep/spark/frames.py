@@ -85,6 +85,8 @@ class FrameTask:
         done = list(run_chunks(given, {spec.table: spec}, [chunks[number]], context.attemptNumber(), progress, share))
         for _ in given.batches:  # what is left of a part that failed
             pass
+        if progress:
+            progress.report()
         yield pa.record_batch([pa.array([pickle.dumps(done)], pa.binary())], names=["result"])
 
 

@@ -9,19 +9,25 @@ import json
 import pickle
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from instep.stage.spec import ChunkResult
-from instep.stage.task import ChunkProgress, Counts
+from instep.stage.task import ChunkProgress
+
+_LENGTH = 8
+"""Bytes of the length of a result."""
 
 
 class TaskProgress:
-    """Progress of one task: called by the task, at most a few times a second in the file."""
+    """Progress of one task: called by the task, at most a few times a second in the file, and once at its end."""
 
     def __init__(self, folder: str, task: int, interval: float = 0.3) -> None:
         self._file, self._interval = Path(folder) / f"{task}.json", interval
         self._done: dict[str, tuple[int, int]] = {}
+        self._last: dict[str, tuple[int, int]] = {}
+        """Of the table that was told of last, its open chunk included."""
         self._reported_at = time.monotonic()
 
     def __call__(self, progress: ChunkProgress) -> None:
@@ -29,14 +35,16 @@ class TaskProgress:
         now = (rows + progress.rows, size + progress.bytes)
         if progress.done:
             self._done[progress.table] = now
-        if progress.done or time.monotonic() - self._reported_at >= self._interval:
-            self._tell({**self._done, progress.table: now})
+        self._last = {progress.table: now}
+        if time.monotonic() - self._reported_at >= self._interval:
+            self.report()
 
-    def _tell(self, counts: Counts) -> None:
+    def report(self) -> None:
+        """Replace the file by one of all that was read so far."""
         self._reported_at = time.monotonic()
         fresh = self._file.with_suffix(".new")
         with suppress(OSError):  # a full disk stops the data first, with a clear message
-            fresh.write_text(json.dumps(counts))
+            fresh.write_text(json.dumps({**self._done, **self._last}))
             fresh.replace(self._file)
 
 
@@ -52,13 +60,20 @@ def collect(folder: str) -> dict[str, tuple[int, int]]:
 
 
 def written(folder: str, task: int, attempt: int, results: Iterable[ChunkResult]) -> Iterator[ChunkResult]:
-    """Yield the results of a task, each of which the driver can read as soon as it is there."""
-    for number, result in enumerate(results):
-        place = Path(folder) / f"{task}-{attempt}-{number}.result"
+    """Yield the results of a task, each of which the driver can read as soon as it is there: one file a task, each
+    result behind its length."""
+    with ExitStack() as stack:
+        file: BinaryIO | None = None
         with suppress(OSError):
-            place.with_suffix(".new").write_bytes(pickle.dumps(result))
-            place.with_suffix(".new").replace(place)
-        yield result
+            file = stack.enter_context((Path(folder) / f"{task}-{attempt}.results").open("ab", buffering=0))
+        for result in results:
+            if file is not None:
+                data = pickle.dumps(result)
+                try:
+                    file.write(len(data).to_bytes(_LENGTH, "big") + data)
+                except OSError:  # a part of a result may be there: it is the last
+                    file = None
+            yield result
 
 
 class FreshResults:
@@ -66,11 +81,23 @@ class FreshResults:
     two attempts are never mixed."""
 
     def __init__(self, folder: str) -> None:
-        self._folder, self._given = Path(folder), set[str]()
+        self._folder, self._read = Path(folder), dict[str, int]()
 
     def take(self) -> list[ChunkResult]:
-        places = [p for p in self._folder.glob("*.result") if p.name not in self._given]
-        if any(p.name.split("-")[1] != "0" for p in self._folder.glob("*.result")):
+        places = list(self._folder.glob("*.results"))
+        if any(place.stem.split("-")[1] != "0" for place in places):
             return []
-        self._given.update(p.name for p in places)
-        return [pickle.loads(p.read_bytes()) for p in places]
+        return [result for place in places for result in self._of(place)]
+
+    def _of(self, place: Path) -> Iterator[ChunkResult]:
+        with place.open("rb") as file:
+            file.seek(self._read.get(place.name, 0))
+            fresh = file.read()
+        at = 0
+        while len(fresh) >= (begin := at + _LENGTH):
+            end = begin + int.from_bytes(fresh[at:begin], "big")
+            if end > len(fresh):
+                break
+            yield pickle.loads(fresh[begin:end])
+            at = end
+        self._read[place.name] = self._read.get(place.name, 0) + at

@@ -17,7 +17,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation
-from pyiceberg.table.update import AssertCreate, AssertTableUUID, TableUpdate, update_table_metadata
+from pyiceberg.table.update import AssertCreate, AssertTableUUID, TableUpdate
 from pyiceberg.table.update.snapshot import _OverwriteFiles, _SnapshotProducer
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
@@ -29,7 +29,14 @@ from instep.destinations.iceberg.commit.snapshots import Append, Producer, Repla
 from instep.destinations.iceberg.metadata.layout import check_rows, check_writable
 from instep.destinations.iceberg.metadata.partition import carried
 from instep.destinations.iceberg.metadata.shards import SHARD, totals
-from instep.destinations.iceberg.metadata.updates import applied, creation, no_metadata, set_properties, spec_is
+from instep.destinations.iceberg.metadata.updates import (
+    ExpectedUpdates,
+    applied,
+    creation,
+    no_metadata,
+    set_properties,
+    spec_is,
+)
 from instep.errors import Conflict, DestinationError
 from instep.stage.files.pyiceberg_code import load_file_io
 
@@ -133,14 +140,14 @@ class TableCommit:
         self._count()
         identity = AssertTableUUID(uuid=self._table.metadata.table_uuid)
         needs = (*fence_requirements(self._table, fence), identity, *self._staged._requirements, *self._needs)
-        return self._commit(self._staged._updates, needs)
+        return self._commit(self._changes, needs)
 
     def land_claim(self, fence: int) -> Table:
         """Commit a claim: it needs no claim before it, only that nobody later has one."""
         self._count()
         identity = AssertTableUUID(uuid=self._table.metadata.table_uuid)
         own = (fenced(self._table, fence),) if isinstance(self._table.catalog, MetastoreCatalog) else ()
-        return self._commit(self._staged._updates, (*own, identity, *self._needs))
+        return self._commit(self._changes, (*own, identity, *self._needs))
 
     def totals(self) -> dict[str, int]:
         """Return files, bytes and records with what is staged so far: see `shards.totals`."""
@@ -155,11 +162,18 @@ class TableCommit:
     def land_new(self) -> Table:
         """Commit the creation of a table; raises Conflict if it is there by now."""
         if not isinstance(self._table, DeferredTable):
-            return self._commit(self.updates, (AssertCreate(),))
+            return self._create()
         self._table.leave()  # created or refused: from now on the catalog tells
-        made = self._commit(self.updates, (AssertCreate(),))
+        made = self._create()
         self._table.created()
         return made
+
+    def _create(self) -> Table:
+        return self._commit(ExpectedUpdates.of(self.updates, None, self.metadata), (AssertCreate(),))
+
+    @property
+    def _changes(self) -> ExpectedUpdates:
+        return ExpectedUpdates.of(self._staged._updates, self._table.metadata, self.metadata)
 
     def _commit(self, updates: tuple[TableUpdate, ...], requirements: Sequence[Any]) -> Table:
         name = ".".join(self._table.name())
@@ -222,7 +236,7 @@ class _ReplaceAll(Producer, _OverwriteFiles):
 def new_table(catalog: Catalog, ref: Ref, schema: Schema, location: str, properties: Mapping[str, str]) -> TableCommit:
     """Return the creation of a table, to be landed by `land_new`, with its first files if they are there already."""
     updates = creation(schema, location, properties)
-    metadata = update_table_metadata(no_metadata(), updates, enforce_validation=True)
+    metadata = applied(no_metadata(), updates)
     io = load_file_io(properties=catalog.properties, location=location)
     return TableCommit(Table(ref, metadata, f"{location}/metadata", io, catalog), updates)
 

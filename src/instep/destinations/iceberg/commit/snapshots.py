@@ -18,7 +18,7 @@ from pyiceberg.manifest import (
     ManifestEntry,
     ManifestEntryStatus,
     ManifestFile,
-    ManifestWriterV2,
+    ManifestWriter,
 )
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table import Table, Transaction
@@ -26,12 +26,33 @@ from pyiceberg.table.snapshots import Operation, Summary, UpdateMetrics, update_
 from pyiceberg.table.update.snapshot import _MergeAppendFiles, _OverwriteFiles, _SnapshotProducer
 from pyiceberg.typedef import EMPTY_DICT
 
+from instep.destinations.iceberg.commit.manifests import QuickManifest
 from instep.destinations.iceberg.metadata.partition import place_of
+from instep.destinations.iceberg.metadata.updates import FORMAT_VERSION
 
 
 class Producer(_SnapshotProducer[Any]):
     """Manifests are looked into instead of left out by a filter of partitions, and partitions are counted instead of
-    spelled: both go wrong for values that Python has no name for."""
+    spelled: both go wrong for values that Python has no name for. What a commit writes is written on its own thread."""
+
+    def _manifests(self) -> list[ManifestFile]:
+        gone = by_spec(self._deleted_entries())  # before a file is written, as it may refuse
+        added = [_added(self.snapshot_id, file) for file in self._added_data_files]
+        written = [self._written(self._transaction.table_metadata.spec(), added)] if added else []
+        written += [self._written(self.spec(spec), entries) for spec, entries in gone]
+        return self._process_manifests([*written, *self._existing_manifests()])
+
+    def _written(self, spec: PartitionSpec, entries: Iterable[ManifestEntry]) -> ManifestFile:
+        with self.new_manifest_writer(spec) as writer:
+            for entry in entries:
+                writer.add_entry(entry)
+        return writer.to_manifest_file()
+
+    def new_manifest_writer(self, spec: PartitionSpec) -> ManifestWriter:
+        """Return the writer of a manifest of data files."""
+        if self._transaction.table_metadata.format_version != FORMAT_VERSION:
+            return super().new_manifest_writer(spec)
+        return QuickManifest(spec, self.schema(), self.new_manifest_output(), self.snapshot_id, self._compression)
 
     def _build_delete_files_partition_predicate(self) -> None:
         return
@@ -91,7 +112,7 @@ def _added(snapshot: int, file: DataFile) -> ManifestEntry:
     )
 
 
-class _DeletesWriter(ManifestWriterV2):
+class _DeletesWriter(QuickManifest):
     """pyiceberg writes manifests of data files only."""
 
     def __init__(self, producer: _SnapshotProducer[Any], spec: PartitionSpec, output: OutputFile) -> None:

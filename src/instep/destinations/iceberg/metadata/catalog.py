@@ -248,8 +248,13 @@ class Lake:
 
     @contextmanager
     def open_database(self) -> Iterator[sqlite3.Connection]:
-        """Open the catalog's file; raises ConnectError if it cannot be opened, read or written."""
+        """Open the catalog's file; raises ConnectError if it cannot be opened, read or written. Where pyiceberg's
+        catalog is open, one of its connections is taken, which knows the file already."""
         try:
+            if (catalog := self.__dict__.get("_catalog")) is not None:
+                with catalog.database() as db:
+                    yield db
+                return
             read_only = self._is_read_only
             place = self._read_only_uri if read_only else self.database
             with closing(sqlite3.connect(place, timeout=_BUSY_SECONDS, uri=read_only)) as db:

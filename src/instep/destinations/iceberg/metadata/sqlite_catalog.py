@@ -18,7 +18,7 @@ from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import Identifier
 from sqlalchemy import event
 
-from instep.destinations.iceberg.metadata.updates import applied, no_metadata
+from instep.destinations.iceberg.metadata.updates import applied, expected_result, no_metadata
 from instep.stage.files.pyiceberg_code import load_file_io
 
 CACHE_SIZE = 1_000
@@ -49,7 +49,7 @@ class SqliteCatalog(SqlCatalog):
     def load_table(self, identifier: str | Identifier) -> Table:
         """Return the table with the metadata that the catalog points to now; raises NoSuchTableError."""
         namespace, name = self._name(identifier)
-        with self._database() as database:
+        with self.database() as database:
             row = database.execute(_POINTER, (self.name, namespace, name)).fetchone()
         if row is None or not row[0]:
             raise NoSuchTableError(f"Table does not exist: {namespace}.{name}")
@@ -59,7 +59,7 @@ class SqliteCatalog(SqlCatalog):
 
     def table_names(self, namespace: str) -> list[str]:
         """Return the names of a namespace's tables; none for a namespace that does not exist."""
-        with self._database() as database:
+        with self.database() as database:
             return [row[0] for row in database.execute(_NAMES, (self.name, namespace))]
 
     def commit_table(
@@ -91,7 +91,7 @@ class SqliteCatalog(SqlCatalog):
         for requirement in requirements:
             requirement.validate(now)
         before = current_table.metadata_location if current_table else ""
-        made = applied(now or no_metadata(), updates, before)
+        made = expected_result(updates, now, before) or applied(now or no_metadata(), updates, before)
         version = self._parse_metadata_version(before) + 1 if before else 0
         place = load_location_provider(made.location, made.properties).new_table_metadata_file_location(version)
         return StagedTable(table_identifier, made, place, self._load_file_io(made.properties, place), self)
@@ -99,7 +99,7 @@ class SqliteCatalog(SqlCatalog):
     def _point(self, identifier: Identifier, now: str | None, to: str) -> None:
         row = (to, now, self.name, *self._name(identifier))
         try:
-            with self._database() as database, database:
+            with self.database() as database, database:
                 moved = database.execute(_MOVE, (*row, now)).rowcount if now else database.execute(_ADD, row).rowcount
         except sqlite3.IntegrityError:
             moved = 0
@@ -107,7 +107,7 @@ class SqliteCatalog(SqlCatalog):
             raise CommitFailedException(f"another process was faster: {'.'.join(identifier)}")
 
     @contextmanager
-    def _database(self) -> Iterator[sqlite3.Connection]:
+    def database(self) -> Iterator[sqlite3.Connection]:
         """Take a connection of SQLAlchemy's pool, which nobody else uses meanwhile."""
         pooled = self.engine.raw_connection()
         try:

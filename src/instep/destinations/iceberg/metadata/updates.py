@@ -143,6 +143,28 @@ def _no_metadata() -> TableMetadata:
     return MetastoreCatalog._empty_table_metadata()
 
 
+class ExpectedUpdates(tuple[TableUpdate, ...]):
+    """Updates whose `result` is known if they are applied to the metadata `base`, or to none."""
+
+    base: TableMetadata | None
+    result: TableMetadata
+
+    @classmethod
+    def of(cls, updates: Iterable[TableUpdate], base: TableMetadata | None, result: TableMetadata) -> ExpectedUpdates:
+        made = cls(updates)
+        made.base, made.result = base, result
+        return made
+
+
+def expected_result(updates: Iterable[TableUpdate], base: TableMetadata | None, location: str) -> TableMetadata | None:
+    """Return what `applied` would make of these updates, if that is known of this very base."""
+    if not isinstance(updates, ExpectedUpdates) or updates.base is not base:
+        return None
+    if base is None or updates.result is base:
+        return updates.result
+    return _update_table_metadata_log(updates.result, location, base.last_updated_ms)
+
+
 def applied(base: TableMetadata, updates: Iterable[TableUpdate], location: str = "") -> TableMetadata:
     """Return the metadata with these updates; `location` is the file of `base`, for their log of earlier files."""
     context, made = _TableMetadataUpdateContext(), base

@@ -98,7 +98,7 @@ def load_ours(lake: Lake, ref: Ref) -> tuple[Table, dict[str, Any]]:
     table = lake.load(ref)
     if table is None:
         raise DestinationError(f"table {'.'.join(ref)} is not in the lake", hint="apply the plan that creates it first")
-    metadata = json.loads(table.metadata.model_dump_json())
+    metadata = lake.deferred_creates.described.get(ref) or json.loads(table.metadata.model_dump_json())
     ours(ref, metadata)
     return table, metadata
 
