@@ -100,7 +100,7 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         return found
 
     monkeypatch.setattr(iceberg_delta, "set_equal_aside", noted)
-    monkeypatch.setattr("instep.destinations.iceberg.write.equal_rows._TRIAL", 1)
+    monkeypatch.setattr("instep.destinations.equal_rows._TRIAL", 1)
     monkeypatch.setattr(iceberg_merge, "find_upsert", both)
     return aside
 
