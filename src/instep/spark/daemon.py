@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import sys
 from contextlib import suppress
 
 # Spark puts its own copy of pyspark in front, as zip files without compiled code: the installed one loads faster.
 sys.path[:] = [entry for entry in sys.path if not entry.endswith(("/pyspark.zip", "-src.zip"))]
-os.environ.setdefault("MIMALLOC_PURGE_DELAY", "10000")  # ms; Arrow's allocator reads it when it is loaded
+from instep.engine.address import set_allocator  # noqa: E402
+
+set_allocator()
 
 from pyspark import daemon  # noqa: E402
 

@@ -30,6 +30,7 @@ from instep.destinations.delta.merge_work import (
 )
 from instep.destinations.delta.rewrite import RowEdit, edited
 from instep.destinations.delta.rows import (
+    count,
     engine,
     places,
     staged_at,
@@ -60,6 +61,14 @@ def _since(change: DeltaCommit, files: Sequence[StagedFile], how: Merge, commit:
         gone = np.stack([found["f"].astype(np.int64), found["p"].astype(np.int64)], axis=1)
     edited(change, [RowEdit(gone)], staged_at(state, names, files), commit)
     return LoadOutcome(inserted=sum(f.rows for f in files), deleted=len(gone))
+
+
+PASSING = 4
+"""So many times as many rows may be compared here as may be joined, where rows that are alike are set aside."""
+
+
+def _is_whole(how: Merge) -> bool:
+    return how.complete and not how.keys
 
 
 @dataclass(frozen=True)
@@ -102,15 +111,23 @@ class _Table:
         return table_rows(self.state, self.work.how.key if keys else self.work.compared, self.work.brief, files)
 
 
-def _upsert(change: DeltaCommit, files: Sequence[StagedFile], work: DeltaMergeWork, commit: Commit) -> LoadOutcome:
+def _upsert(
+    change: DeltaCommit, files: Sequence[StagedFile], work: DeltaMergeWork, commit: Commit, limit: int
+) -> LoadOutcome | None:
+    """Merge in this process; None where that would take a join of more than `limit` rows."""
     state, how = change.state, work.how
     with engine() as db:
         keys = staged_rows(state, how.key, how.keys) if how.keys else None
         compare = WholeCompare(
             _Staged(state, work, files), _Table(state, work), len(how.key), len(work.names), bool(work.system.deleted)
         )
-        if keys is not None or not how.complete or not set_equal_aside(db, compare):
+        if _is_whole(how) and set_equal_aside(db, compare):
+            if count(db, "SELECT count(*) FROM (SELECT n FROM r UNION ALL SELECT p FROM t)") > limit:
+                return None
+        elif fits(state, [*files, *how.keys], limit):
             load_both(db, compare.staged.read(), compare.table.read())
+        else:
+            return None
         refuse(state, *join_by_key(db, work, keys))
         found, absent = counts(db, work)
         by = state.next_by if how.complete and state.record.by is not None else None
@@ -176,10 +193,13 @@ class DeltaMerges(DeltaLoads):
         work = DeltaMergeWork(table_state.record.table, how, SystemColumns.of(table_state.record.table, self.prefix))
         if how.since:
             done = _since(change, files, how, commit)
-        elif fits(table_state, [*files, *how.keys], self.upsert_rows):
-            done = _upsert(change, files, work, commit)
         else:
-            done = upsert_by_tasks(spark() if spark else None, change, files, work, commit)
+            most = self.upsert_rows * (PASSING if _is_whole(how) else 1)
+            here = fits(table_state, [*files, *how.keys], most)
+            found = _upsert(change, files, work, commit, self.upsert_rows) if here else None
+            if found is None:
+                found = upsert_by_tasks(spark() if spark else None, change, files, work, commit)
+            done = found
         left = how.deletes == "soft" and how.since is None and done.deleted > 0
         deleted = left and bool(work.system.deleted)
         before = table_state.rows
