@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -21,7 +22,18 @@ from instep.sources.files.config import METADATA
 from instep.sources.files.infer import NOTHING, final_type, infer
 from instep.sources.files.listing import FileState
 from instep.sources.files.read import File, FileScan
-from instep.sources.files.shape import FileColumn, FilePart, FileShape, Piece, distinct
+from instep.sources.files.shape import (
+    FILE_BITS,
+    SEGMENT_BITS,
+    FileColumn,
+    FilePart,
+    FileShape,
+    Piece,
+    SupersededLines,
+    among,
+    distinct,
+    pack_lines,
+)
 
 Rows = list[list[str | None]]
 NAMES, PLAIN = ["a", "b", "c"], FileOptions()
@@ -250,6 +262,19 @@ def test_every_header_gets_a_name_of_its_own(names: list[str | None]) -> None:
         assert bool(note) == (now != name)
 
 
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3 << SEGMENT_BITS)), unique=True, max_size=9))
+@example([(1, (1 << SEGMENT_BITS) - 1), (1, 1 << SEGMENT_BITS), (2, 0)])
+def test_lines_that_are_superseded_are_those_of_their_file(places: list[tuple[int, int]]) -> None:
+    numbers = np.array(sorted((file << FILE_BITS) + line for file, line in places), dtype=np.int64)
+    segments = {n: pack_lines(numbers[numbers >> SEGMENT_BITS == n]) for n in np.unique(numbers >> SEGMENT_BITS)}
+    found = SupersededLines(segments, len(numbers))
+    asked = np.unique(np.array([x for _, line in places for x in (line - 1, line, line + 1) if x >= 0], dtype=np.int64))
+    for file in range(4):
+        for first, last in ((0, None), (0, 4 << SEGMENT_BITS)):
+            own = asked[among(asked, found.of(file, first, last))].tolist()
+            assert own == sorted(line for of, line in places if of == file)
+
+
 KINDS = st.sampled_from(["int64", "decimal(38,2)", 'struct("a b" date)']).map(parse)
 COLUMNS = st.lists(st.builds(FileColumn, SIMPLE, KINDS, SIMPLE, SIMPLE, SIMPLE), max_size=3)
 
@@ -261,7 +286,7 @@ def test_what_a_chunk_reads_is_the_same_in_a_task(columns: list[FileColumn], par
     kinds = {c.name: c.type for c in columns}
     files = tuple((file, p) for p in (None, *parts))
     for where in (None, ("a", parse("int64"), "1", None)):
-        scan = FileScan("t", kinds, files, where, kinds)
+        scan = FileScan("t", kinds, files, where, tuple({n: bytes([n, 255])} for n in range(len(files))))
         assert FileScan.from_text(scan.to_text()) == scan
 
 

@@ -303,6 +303,36 @@ def test_of_each_key_the_newest_row_counts(
 
 
 @with_spark
+def test_keys_of_large_tables_are_read_by_tasks_and_rows_by_several(
+    drop: Drop, folder: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(formats, "PART_BYTES", 300)
+    monkeypatch.setattr(formats, "_BLOCK", 100)
+    monkeypatch.setattr("instep.sources.files.read.CHUNK_ROWS", 40)
+    at, expected = random.Random(7), dict[tuple[str, str], str]()
+    for number in range(3):
+        rows = [(str(at.randrange(60)), at.choice("abc"), str(number * 1_000 + n)) for n in range(200)]
+        write(folder / f"t/{number}.csv", "id,part,v\n" + "".join(f"{','.join(row)}\n" for row in rows))
+        drop({"key": ("id", "part")}).discover()
+        expected |= {(i, p): v for i, p, v in rows}
+    source, started = drop({"key": ("id", "part")}), list[Any]()
+    here = sorted(values(source, "t")["v"])
+    assert here == sorted(map(int, expected.values()))
+    source.start = lambda: started.append(spark) or spark
+    assert sorted(values(source, "t")["v"]) == here
+    assert not started, "they are small"
+    monkeypatch.setattr("instep.sources.files.source.INSPECT_BYTES", 0)
+    with source.snapshot() as snapshot:
+        read = accept(find(source, "t"))
+        chunks = snapshot.chunks(read, "t", CursorRange())
+        assert len(chunks) > 3, "files are read in parts"
+        assert not any(chunk.lane for chunk in chunks)
+        assert snapshot.count(read) == len(expected)
+    assert len(started) == 1, "keys are read once"
+    assert sorted(values(source, "t")["v"]) == here
+
+
+@with_spark
 def test_tasks_look_at_new_files_as_threads_do(
     drop: Drop, folder: Path, store: Store, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

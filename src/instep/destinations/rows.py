@@ -16,12 +16,14 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from instep.destinations.base import CastSample, InvalidValueCount
 from instep.errors import IllegalChange
 from instep.schema.catalog.types import DataType, String
 from instep.stage.casts.cast import cast
 from instep.stage.conform import compact_json
+from instep.stage.spec import StagedFile
 
 
 def differing(values: pa.Array, old: DataType, new: DataType, target: pa.DataType) -> tuple[set[int], set[int]]:
@@ -106,6 +108,19 @@ def brief(values: pa.Array) -> pa.Array:
     digests = [f"{_DIGEST}{sha256(values[at].as_buffer()).hexdigest()}" for at in places]
     new = pa.array(digests if is_text else [d.encode() for d in digests], kind)
     return pc.replace_with_mask(values, long.fill_null(False), new)
+
+
+def latest_time(files: Sequence[StagedFile], column: str) -> int | None:
+    """Return the highest value of a timestamp column, in microseconds since 1970, from the footers; None without
+    rows."""
+    footers = [pq.read_metadata(pa.BufferReader(file.footer)) for file in files]
+    chunks = [f.row_group(g).column(c) for f in footers for g in range(f.num_row_groups) for c in range(f.num_columns)]
+    values = [
+        chunk.statistics.max_raw
+        for chunk in chunks
+        if chunk.path_in_schema == column and chunk.statistics is not None and chunk.statistics.has_min_max
+    ]
+    return max(values, default=None)
 
 
 def first_rows(batches: Iterable[pa.RecordBatch], limit: int, schema: pa.Schema) -> pa.Table:

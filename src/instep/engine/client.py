@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from instep.engine.address import library_variables, socket_of
+from instep.engine.address import ALLOCATOR, library_variables, socket_of
 from instep.engine.wire import TELLS_AFTER, log_of, process_of, receive, send, user_of
 
 PASSED_ON = (
@@ -34,8 +34,6 @@ PASSED_ON = (
     "XDG_RUNTIME_DIR",
 )
 """The variables that the engine itself is started with: where to find programs, and nothing that could be a secret."""
-_HANDS_BACK_AFTER_MS = "10000"
-"""How long commands keep memory that Arrow has freed, unless the caller says so: new pages cost more."""
 STARTS_WITHIN = 60.0
 """Seconds that an engine may take until it listens."""
 _OTHER_LISTENS_WITHIN = 10.0
@@ -142,7 +140,7 @@ def start(project: Path) -> None:
     except OSError as error:
         raise NoEngine(str(error)) from error
     passed_on = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-    env = {"MIMALLOC_PURGE_DELAY": _HANDS_BACK_AFTER_MS} | passed_on | library_variables()
+    env = ALLOCATOR | passed_on | library_variables()
     try:
         made = subprocess.Popen(
             [sys.executable, "-P", "-m", "instep.engine.serve", str(project), str(place)],

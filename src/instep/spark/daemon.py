@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import sys
 from contextlib import suppress
 
@@ -12,7 +11,9 @@ _COPIES = ("/pyspark.zip", "-src.zip")
 sys.path[:] = [entry for entry in sys.path if not entry.endswith(_COPIES)]
 for entry in [entry for entry in sys.path_importer_cache if entry.endswith(_COPIES)]:
     del sys.path_importer_cache[entry]  # each worker would read what is in it again
-os.environ.setdefault("MIMALLOC_PURGE_DELAY", "10000")  # ms; Arrow's allocator reads it when it is loaded
+from instep.allocators import keep_pages  # noqa: E402
+
+keep_pages()
 
 from pyspark import daemon  # noqa: E402
 

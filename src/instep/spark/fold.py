@@ -256,6 +256,27 @@ def _folded(spark: SparkSession, scan: Scan, fold: Fold, schema: str) -> DataFra
     return spark.range(0, len(task.work), 1, max(len(task.work), 1)).mapInArrow(task, schema)
 
 
+def superseded_on_spark(
+    spark: SparkSession, scan: Scan, places: Fold, pack: Callable[[Any], bytes], bits: int
+) -> list[tuple[int, int, bytes]]:
+    """Return (segment, count, what `pack` makes of them) of the places of rows whose hashed key a row at a later place
+    has, too. A segment has the places that share all but the last `bits`. `pack` is a function of a module."""
+
+    def found() -> DataFrame:
+        rows = _folded(spark, scan, places, "a bigint, b bigint, place bigint")
+        chosen = rows.selectExpr("place", "max(place) OVER (PARTITION BY a, b) AS newest").where("place < newest")
+        segments = chosen.selectExpr(f"shiftright(place, {bits}) AS segment", "place").groupBy("segment")
+        schema = "segment bigint, count bigint, packed binary"
+        return segments.applyInArrow(lambda rows: _packed_places(rows, pack), schema)
+
+    return [(row[0], row[1], bytes(row[2])) for row in _collected(spark, scan.reader, found)]
+
+
+def _packed_places(rows: pa.Table, pack: Callable[[Any], bytes]) -> pa.Table:
+    segment, places = rows.column("segment")[0].as_py(), rows.column("place").to_numpy()
+    return pa.table({"segment": [segment], "count": [len(places)], "packed": pa.array([pack(places)], pa.binary())})
+
+
 def count_columns_on_spark(spark: SparkSession, now: Scan, then: Scan, sides: ColumnSides) -> ColumnTotals:
     """Count the values of hashed rows: rows of one key meet in one task, and the driver gets the totals."""
 

@@ -118,11 +118,14 @@ def as_type(values: pa.Array, kind: pa.DataType) -> pa.Array:
     return values if values.type == kind else values.cast(kind)
 
 
-def rows_of_files(state: DeltaTableState, fields: Sequence[DeltaField]) -> Iterator[tuple[int, int, pa.RecordBatch]]:
-    """Yield (number of the file, position of the first row in it, rows) of the whole table."""
-    for number, file in enumerate(state.files):
+def rows_of_files(
+    state: DeltaTableState, fields: Sequence[DeltaField], files: Sequence[int] | None = None
+) -> Iterator[tuple[int, int, pa.RecordBatch]]:
+    """Yield (number of the file, position of the first row in it, rows) of the files with these numbers, or of the
+    whole table."""
+    for number in range(len(state.files)) if files is None else files:
         start = 0
-        for batch in rows_in(state, file, fields):
+        for batch in rows_in(state, state.files[number], fields):
             yield number, start, batch
             start += len(batch)
 
@@ -267,6 +270,12 @@ def read_footer(file: StagedFile) -> pq.FileMetaData:
     if footer.num_rows != file.rows:
         raise StageError(f"staged file {file.path} has {footer.num_rows} rows in its footer and {file.rows} as told")
     return footer
+
+
+def staged_name(file: StagedFile, field: DeltaField) -> str:
+    """Return what a staged file calls a column; "" if it has none."""
+    there = {_known_by(f, by_id=True): str(f.name) for f in read_footer(file).schema.to_arrow_schema()}
+    return there.get(str(field.id), "")
 
 
 def _widened(state: DeltaTableState, footer: pq.FileMetaData, fields: Sequence[DeltaField]) -> bool:

@@ -7,7 +7,7 @@ A larger one is done in parts (merge_parts.py), which find it with the same stat
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import duckdb
 import numpy as np
@@ -22,13 +22,15 @@ from instep.destinations.delta.merge_work import (
     DeltaMergeWork,
     counts,
     join_by_key,
-    latest_time,
+    load_both,
     marks,
     outcome,
     refuse,
+    time_of_staged,
 )
 from instep.destinations.delta.rewrite import RowEdit, edited
 from instep.destinations.delta.rows import (
+    count,
     engine,
     places,
     staged_at,
@@ -38,6 +40,7 @@ from instep.destinations.delta.rows import (
 from instep.destinations.delta.table_state import DeltaTableState, named, require
 from instep.destinations.delta.tasks import fits
 from instep.destinations.delta.warehouse import Warehouse
+from instep.destinations.equal_rows import WholeCompare, set_equal_aside
 from instep.destinations.types import duckdb_primitive
 from instep.errors import DestinationError
 from instep.schema.catalog.types import Uuid
@@ -60,12 +63,72 @@ def _since(change: DeltaCommit, files: Sequence[StagedFile], how: Merge, commit:
     return LoadOutcome(inserted=sum(f.rows for f in files), deleted=len(gone))
 
 
-def _upsert(change: DeltaCommit, files: Sequence[StagedFile], work: DeltaMergeWork, commit: Commit) -> LoadOutcome:
+PASSING = 4
+"""So many times as many rows may be compared here as may be joined, where rows that are alike are set aside."""
+
+
+def _is_whole(how: Merge) -> bool:
+    return how.complete and not how.keys
+
+
+@dataclass(frozen=True)
+class _Staged:
+    """The staged rows of a compare."""
+
+    state: DeltaTableState
+    work: DeltaMergeWork
+    staged: Sequence[StagedFile]
+
+    @property
+    def files(self) -> int:
+        return len(self.staged)
+
+    @property
+    def rows(self) -> int:
+        return sum(f.rows for f in self.staged)
+
+    def read(self, files: Sequence[int] | None = None, *, keys: bool = False) -> pa.RecordBatchReader:
+        chosen = self.staged if files is None else [self.staged[n] for n in files]
+        return staged_rows(self.state, self.work.how.key if keys else self.work.names, chosen, self.work.brief)
+
+
+@dataclass(frozen=True)
+class _Table:
+    """The rows of the table in a compare."""
+
+    state: DeltaTableState
+    work: DeltaMergeWork
+
+    @property
+    def files(self) -> int:
+        return len(self.state.files)
+
+    @property
+    def rows(self) -> int:
+        return self.state.rows
+
+    def read(self, files: Sequence[int] | None = None, *, keys: bool = False) -> pa.RecordBatchReader:
+        return table_rows(self.state, self.work.how.key if keys else self.work.compared, self.work.brief, files)
+
+
+def _upsert(
+    change: DeltaCommit, files: Sequence[StagedFile], work: DeltaMergeWork, commit: Commit, limit: int
+) -> LoadOutcome | None:
+    """Merge in this process; None where that would take a join of more than `limit` rows."""
     state, how = change.state, work.how
     with engine() as db:
-        staged = staged_rows(state, work.names, files, work.brief)
         keys = staged_rows(state, how.key, how.keys) if how.keys else None
-        refuse(state, *join_by_key(db, work, staged, keys, table_rows(state, work.compared, work.brief)))
+        compare = WholeCompare(
+            _Staged(state, work, files), _Table(state, work), len(how.key), len(work.names), bool(work.system.deleted)
+        )
+        if _is_whole(how) and set_equal_aside(db, compare):
+            if count(db, "SELECT count(*) FROM (SELECT n FROM r UNION ALL SELECT p FROM t)") > limit:
+                return None
+        elif fits(state, [*files, *how.keys], limit):
+            load_both(db, compare.staged.read(), compare.table.read())
+        else:
+            return None
+        refuse(state, *join_by_key(db, work, keys))
         found, absent = counts(db, work)
         by = state.next_by if how.complete and state.record.by is not None else None
         if found.keys() - {"returned"} or by is not None:
@@ -89,7 +152,7 @@ def _edits(
         edits.append(RowEdit(at[:, :2], rows))
     if "marked" in found:
         at = places(db, "SELECT f, p FROM met WHERE what = 'marked'")
-        edits.append(RowEdit(at, marks(state, work, latest_time(db, work), len(at))))
+        edits.append(RowEdit(at, marks(state, work, time_of_staged(state, work, files), len(at))))
     if "removed" in found:
         edits.append(RowEdit(places(db, "SELECT f, p FROM met WHERE what = 'removed'")))
     if "inserted" in found:
@@ -130,10 +193,13 @@ class DeltaMerges(DeltaLoads):
         work = DeltaMergeWork(table_state.record.table, how, SystemColumns.of(table_state.record.table, self.prefix))
         if how.since:
             done = _since(change, files, how, commit)
-        elif fits(table_state, [*files, *how.keys], self.upsert_rows):
-            done = _upsert(change, files, work, commit)
         else:
-            done = upsert_by_tasks(spark() if spark else None, change, files, work, commit)
+            most = self.upsert_rows * (PASSING if _is_whole(how) else 1)
+            here = fits(table_state, [*files, *how.keys], most)
+            found = _upsert(change, files, work, commit, self.upsert_rows) if here else None
+            if found is None:
+                found = upsert_by_tasks(spark() if spark else None, change, files, work, commit)
+            done = found
         left = how.deletes == "soft" and how.since is None and done.deleted > 0
         deleted = left and bool(work.system.deleted)
         before = table_state.rows

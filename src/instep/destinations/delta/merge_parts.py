@@ -34,7 +34,14 @@ from instep.destinations.delta.merge_task import (
     pick_rows,
     rewrite_files,
 )
-from instep.destinations.delta.merge_work import DeltaMergeWork, FillWork, HashedMergeWork, outcome, refuse
+from instep.destinations.delta.merge_work import (
+    DeltaMergeWork,
+    FillWork,
+    HashedMergeWork,
+    outcome,
+    refuse,
+    time_of_staged,
+)
 from instep.destinations.delta.protocol.snapshot import Action, rows_of
 from instep.destinations.delta.rewrite import check_rows
 from instep.destinations.delta.rows import in_order
@@ -78,7 +85,8 @@ def upsert_by_tasks(
         crashpoint("merge.staged")
         found = {what: sum(m.found.get(what, 0) for m in met) for what in {w for m in met for w in m.found}}
         edits = [*(m.edits for m in met), *parts.picked(met)]
-        parts.rewrite(met, edits, found)
+        at = time_of_staged(state, work, files) if "marked" in found else None
+        parts.rewrite(met, edits, found, at)
     return outcome(found, sum(m.absent for m in met))
 
 
@@ -210,14 +218,18 @@ class _PartedChange:
         return [{"updated": one.updated} for one in found if one.updated is not None]
 
     def rewrite(
-        self, met: Sequence[JoinedRows], edits: Sequence[Mapping[str, Dealt]], found: Mapping[str, int]
+        self,
+        met: Sequence[JoinedRows],
+        edits: Sequence[Mapping[str, Dealt]],
+        found: Mapping[str, int],
+        at: int | None = None,
     ) -> None:
-        """Write the files again that have rows of which something becomes. `found`: how many of each kind."""
+        """Write the files again that have rows of which something becomes. `found`: how many of each kind; `at`: the
+        time of those that leave."""
         touched = {n for m in met for n in m.touched}
         if self.by is not None:
             touched, self.change.by = set(range(len(self.sizes))), self.by
         tasks = list[RewriteTask]()
-        times = [m.at for m in met if m.at is not None]
         for group, members in enumerate(self.groups):
             if numbers := tuple(n for n in members if n in touched):
                 own = {
@@ -225,7 +237,7 @@ class _PartedChange:
                     for what in ("updated", "marked", "removed")
                 }
                 state = portion(self.state, numbers)
-                tasks.append(RewriteTask(self.job, group, state, numbers, own, max(times, default=None), self.by))
+                tasks.append(RewriteTask(self.job, group, state, numbers, own, at, self.by))
         written: list[list[Action]] = run_tasks(self.session, rewrite_files, tasks, "merge: write")
         self.change.add += [a for some in written for a in some]
         self.change.remove += [self.state.paths[n] for n in sorted(touched)]

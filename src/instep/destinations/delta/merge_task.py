@@ -33,7 +33,7 @@ from instep.destinations.delta.merge_work import (
     counts,
     filled_rows,
     join_by_key,
-    latest_time,
+    load_both,
     marks,
 )
 from instep.destinations.delta.protocol.snapshot import Action
@@ -88,8 +88,8 @@ class MergeJob:
         found = {f"c{i}": name for i, name in enumerate(work.names if isinstance(work, FillWork) else self.key)}
         if isinstance(work, FillWork) or side == "keys":
             return found
-        more = ("deleted", work.system.deleted) if side == "table" else ("synced", work.system.synced)
-        return found | {what: name for what, name in (("cursor", work.how.cursor), more) if name}
+        marked = work.system.deleted if side == "table" else ""
+        return found | {what: name for what, name in (("cursor", work.how.cursor), ("deleted", marked)) if name}
 
     def hashed(self, side: Side) -> bool:
         """Return whether rows bear hashes of their values."""
@@ -336,7 +336,6 @@ class JoinedRows:
     absent: int
     nulls: int
     twins: int
-    at: int | None = None
     touched: tuple[int, ...] = ()
     edits: Mapping[str, Dealt] = field(default_factory=dict)
     come: Dealt | None = None
@@ -348,11 +347,11 @@ def join_rows(part: JoinTask, attempt: int, report: Report | None) -> JoinedRows
     assert isinstance(work, HashedMergeWork), "a fill has its own"
     keys = part.reader("keys") if work.how.keys else None
     with task_engine() as db:
-        nulls, twins = join_by_key(db, work, part.reader("staged"), keys, part.reader("table"))
+        load_both(db, part.reader("staged"), part.reader("table"))
+        nulls, twins = join_by_key(db, work, keys)
         found, absent = counts(db, work)
         if nulls or twins:
             return JoinedRows(found, absent, nulls, twins)
-        at = latest_time(db, work) if "marked" in found else None
         gone = {w: places(db, f"SELECT f, p FROM met WHERE what = '{w}'") for w in ("marked", "removed") if w in found}
         came = places(db, "SELECT n, coalesce(f, -1), coalesce(p, -1) FROM met WHERE what IN ('inserted', 'updated')")
     made = {what: _dealt_places(part, what, lines, attempt) for what, lines in gone.items()}
@@ -362,7 +361,7 @@ def join_rows(part: JoinTask, attempt: int, report: Report | None) -> JoinedRows
     for n, f, p in (lines.T for lines in _slices(came)):
         rows = [pa.array(n), pa.array(f, pa.int32()), pa.array(p)]
         come.put(pa.RecordBatch.from_arrays(rows, schema=_GROUPED), group_of(part.staged_starts, n))
-    return JoinedRows(found, absent, 0, 0, at, tuple(touched.tolist()), edits, come.close())
+    return JoinedRows(found, absent, 0, 0, tuple(touched.tolist()), edits, come.close())
 
 
 def _slices(lines: Places) -> Iterator[Places]:

@@ -7,7 +7,7 @@ Of a merge, staged rows and those of the table. Of a fill, rows that lack a valu
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,20 +17,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from instep.destinations.base import LoadOutcome, Merge
+from instep.destinations.delta.files import staged_name
 from instep.destinations.delta.rewrite import RowEdit
 from instep.destinations.delta.rows import as_table, count, fields_by_name, run
 from instep.destinations.delta.shape import arrow_type
 from instep.destinations.delta.table_state import DeltaTableState, named
-from instep.destinations.rows import merged
+from instep.destinations.rows import latest_time, merged
 from instep.errors import StageError
 from instep.schema.catalog.catalog import Table
-from instep.stage.spec import SystemColumns
+from instep.stage.spec import StagedFile, SystemColumns
 
 
 @dataclass(frozen=True)
 class DeltaMergeWork:
-    """One merge. `names`: the columns of staged rows that decide it: key first, then those whose values are compared,
-    then the time."""
+    """One merge. `names`: the columns of staged rows that decide it: key first, then those whose values are
+    compared."""
 
     table: Table
     how: Merge
@@ -44,7 +45,7 @@ class DeltaMergeWork:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        return (*self.how.key, *self.values, *([self.system.synced] if self.system.synced else []))
+        return (*self.how.key, *self.values)
 
     @property
     def stamps(self) -> tuple[str, ...]:
@@ -92,11 +93,6 @@ class DeltaMergeWork:
     def cursor_of(self, side: str) -> str:
         """Return the cursor of a row in SQL; the merge has one."""
         return f"{side}.c{self.names.index(self.how.cursor)}"
-
-    @property
-    def time(self) -> str:
-        """The time of a staged row in SQL; rows have one."""
-        return f"s.c{self.names.index(self.system.synced)}"
 
     @property
     def what(self) -> str:
@@ -155,11 +151,6 @@ class HashedMergeWork(DeltaMergeWork):
         """Return the cursor of a row in SQL."""
         return f"{side}.cursor"
 
-    @property
-    def time(self) -> str:
-        """The time of a staged row in SQL."""
-        return "s.synced"
-
 
 def outcome(found: Mapping[str, int], absent: int) -> LoadOutcome:
     """Return the outcome of a merge."""
@@ -170,16 +161,11 @@ def outcome(found: Mapping[str, int], absent: int) -> LoadOutcome:
 
 
 def join_by_key(
-    db: duckdb.DuckDBPyConnection,
-    work: DeltaMergeWork,
-    staged: pa.RecordBatchReader,
-    keys: pa.RecordBatchReader | None,
-    table: pa.RecordBatchReader,
+    db: duckdb.DuckDBPyConnection, work: DeltaMergeWork, keys: pa.RecordBatchReader | None
 ) -> tuple[int, int]:
-    """Make the tables s (one staged row a key) and met (every row, and what becomes of it). Returns how many staged
-    rows have NULL in their key, and how many keys the table has more than once: with any, nothing may be written."""
-    db.register("staged", staged)
-    run(db, "CREATE TEMP TABLE r AS SELECT * FROM staged")
+    """Make the tables s (one staged row a key) and met (every row, and what becomes of it) of the staged rows r, which
+    go, and those of the table, t. Returns how many staged rows have NULL in their key, and how many keys the table has
+    more than once: with any, nothing may be written."""
     lacks = " OR ".join(f"c{i} IS NULL" for i in range(len(work.how.key)))
     nulls = count(db, f"SELECT count(*) FROM r WHERE {lacks}")
     if keys is not None:
@@ -188,13 +174,18 @@ def join_by_key(
         nulls += count(db, f"SELECT count(*) FROM k WHERE {lacks}")
     run(db, f"CREATE TEMP TABLE s AS {work.latest}")
     run(db, "DROP TABLE r")
-    db.register("t", table)
     run(db, f"CREATE TEMP TABLE met AS {work.joined}")
-    db.unregister("t")
     return nulls, count(
         db,
         "SELECT count(*) FROM (SELECT n FROM met WHERE f IS NOT NULL AND n IS NOT NULL GROUP BY n HAVING count(*) > 1)",
     )
+
+
+def load_both(db: duckdb.DuckDBPyConnection, staged: pa.RecordBatchReader, table: pa.RecordBatchReader) -> None:
+    """Make the staged rows the table r; those of the table pass by as t."""
+    db.register("staged", staged)
+    run(db, "CREATE TEMP TABLE r AS SELECT * FROM staged")
+    db.register("t", table)
 
 
 def refuse(state: DeltaTableState, nulls: int, twins: int) -> None:
@@ -217,12 +208,13 @@ def counts(db: duckdb.DuckDBPyConnection, work: DeltaMergeWork) -> tuple[dict[st
     return found, count(db, work.absent) if work.how.keys else 0
 
 
-def latest_time(db: duckdb.DuckDBPyConnection, work: DeltaMergeWork) -> int | None:
+def time_of_staged(state: DeltaTableState, work: DeltaMergeWork, files: Sequence[StagedFile]) -> int | None:
     """Return the time of the staged rows in microseconds since 1970; None if they have none."""
     if not work.system.synced:
         return None
-    [(at,)] = db.execute(f"SELECT epoch_us(max({work.time})) FROM s").fetchall()
-    return at if at is None else int(at)
+    [field] = fields_by_name(state, [work.system.synced])
+    times = [latest_time([file], staged_name(file, field)) for file in files]
+    return max((at for at in times if at is not None), default=None)
 
 
 def marks(state: DeltaTableState, work: DeltaMergeWork, at: int | None, rows: int) -> pa.Table:

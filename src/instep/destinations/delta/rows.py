@@ -54,14 +54,20 @@ def fields_by_name(state: DeltaTableState, names: Sequence[str]) -> list[DeltaFi
     return [known[n] for n in names]
 
 
-def table_rows(state: DeltaTableState, names: Sequence[str], compared: Collection[str] = ()) -> pa.RecordBatchReader:
+def table_rows(
+    state: DeltaTableState,
+    names: Sequence[str],
+    compared: Collection[str] = (),
+    files: Sequence[int] | None = None,
+) -> pa.RecordBatchReader:
     """Return the columns of the whole table as c0, c1, ... (names may be anything), f (file number), p (place in it).
-    Long values of columns that are only `compared` are digests."""
+    Long values of columns that are only `compared` are digests. `files`: the numbers of those that are read, in this
+    order; None: all."""
     fields = fields_by_name(state, names)
     schema = numbered(fields, f=pa.int32(), p=pa.int64())
 
     def rows() -> Iterator[pa.RecordBatch]:
-        for number, start, batch in rows_of_files(state, fields):
+        for number, start, batch in rows_of_files(state, fields, files):
             place = [pa.repeat(pa.scalar(number, pa.int32()), len(batch)), _range(start, len(batch))]
             yield pa.RecordBatch.from_arrays([*brief_columns(batch, names, compared), *place], schema=schema)
 

@@ -1,24 +1,21 @@
-# ruff: noqa: S608 - columns are numbered
-"""Reading the chunks of a table of files, inside a task.
+"""Files with what is in them, divided into chunks of about equal size, and the reading of those inside a task.
 
-Divides the files of a table into chunks of about equal size.
-
-Files with what is in them: those that have not changed since they were looked at are not opened again.
+Files that have not changed since they were looked at are not opened again.
 """
 
 from __future__ import annotations
 
 import json
 import os
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from instep.errors import ReadError
@@ -27,19 +24,15 @@ from instep.schema.catalog.types import DataType, parse
 from instep.sources.base import CursorRange
 from instep.sources.files.config import FILE, NUMBER, FilesConfig, options_digest
 from instep.sources.files.formats import inspect, pieces
-from instep.sources.files.infer import comparable, integers, within
+from instep.sources.files.infer import integers, within
 from instep.sources.files.listing import FileState, listing
-from instep.sources.files.shape import FilePart, FileShape, Piece
+from instep.sources.files.shape import FilePart, FileShape, Piece, SupersededLines, among
 from instep.stage.conform import with_origin
-from instep.stage.duckdb_memory import in_duckdb
-from instep.stage.fold import MEMORY, slices
-from instep.stage.key_hashes import HashKeys, key_hashes, key_totals
 from instep.stage.spec import Chunk
 from instep.stage.task import Report
 from instep.store.catalogs.discoveries import SeenFile
 
 if TYPE_CHECKING:
-    import duckdb
     from pyspark.sql import SparkSession
 
     SessionStart = Callable[[], SparkSession]
@@ -201,17 +194,20 @@ def _files(
     return tuple(sorted(made, key=lambda f: f.number))
 
 
+FilePiece = tuple[File, FilePart | None]
+_NO_LINES: Mapping[int, bytes] = {}
+
+
 @dataclass(frozen=True)
 class FileScan:
     """Scan of one chunk: `columns` with their types, of parts of files (None: a file as a whole), of the rows with
-    `where` = (column, type, lower, upper) only. Of rows with the same `key` (columns with their types) the newest
-    counts: the chunks of such a table have the newest file first and are read in order."""
+    `where` = (column, type, lower, upper) only. `superseded`: of each part the lines that do not count."""
 
     table: str
     columns: Mapping[str, DataType]
-    files: tuple[tuple[File, FilePart | None], ...]
+    files: tuple[FilePiece, ...]
     where: tuple[str, DataType, str | None, str | None] | None = None
-    key: Mapping[str, DataType] = field(default_factory=dict)
+    superseded: tuple[Mapping[int, bytes], ...] = ()
 
     def to_text(self) -> str:
         """Return the text form for a chunk's query."""
@@ -220,8 +216,10 @@ class FileScan:
             for f, p in self.files
         ]
         where = None if self.where is None else [self.where[0], str(self.where[1]), *self.where[2:]]
-        columns, key = ({name: str(kind) for name, kind in some.items()} for some in (self.columns, self.key))
-        return json.dumps({"table": self.table, "columns": columns, "files": files, "where": where, "key": key})
+        columns = {name: str(kind) for name, kind in self.columns.items()}
+        lines = [{str(n): b64encode(bits).decode() for n, bits in one.items()} for one in self.superseded]
+        document = {"table": self.table, "columns": columns, "files": files, "where": where, "superseded": lines}
+        return json.dumps(document)
 
     @classmethod
     def from_text(cls, text: str) -> FileScan:
@@ -234,8 +232,9 @@ class FileScan:
             for state, number, kind, shape, part in document["files"]
         )
         where = document["where"] and (document["where"][0], parse(document["where"][1]), *document["where"][2:])
-        columns, key = ({name: parse(kind) for name, kind in document[some].items()} for some in ("columns", "key"))
-        return cls(document["table"], columns, files, where, key)
+        columns = {name: parse(kind) for name, kind in document["columns"].items()}
+        superseded = tuple({int(n): b64decode(bits) for n, bits in one.items()} for one in document["superseded"])
+        return cls(document["table"], columns, files, where, superseded)
 
 
 @dataclass(frozen=True)
@@ -245,107 +244,46 @@ class FilesReader:
     config: FilesConfig = field(repr=False)
 
     @contextmanager
-    def open(self) -> Iterator[FilesSession]:
-        with ExitStack() as closing:
-            yield FilesSession(self.config, closing)
-
-
-class FilesSession:
-    """`keys` that were read of each table, newest first; `closing` ends them."""
-
-    def __init__(self, config: FilesConfig, closing: ExitStack) -> None:
-        self.config, self.closing = config, closing
-        self.keys: dict[str, SeenKeys] = {}
+    def open(self) -> Iterator[FilesReader]:
+        """Yield itself."""
+        yield self
 
     def read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
         """Batches with the origin of each row (see stage/conform.py); raises ReadError for a file that has changed."""
         scan = FileScan.from_text(chunk.query)
-        if scan.key and (chunk.number == 0 or chunk.table not in self.keys):
-            self.keys[chunk.table] = SeenKeys(self.closing.enter_context(in_duckdb(MEMORY)))
-        for file, part in scan.files:
-            self._check(file)
-            for piece in self._pieces(scan, file, part, chunk.table):
+        for (file, part), superseded in zip(scan.files, scan.superseded, strict=True):
+            check_unchanged(self.config, file)
+            for piece in self._pieces(scan, file, part, superseded):
                 yield _batch(scan, file, piece)
-            self._check(file)
+            check_unchanged(self.config, file)
 
-    def _check(self, file: File) -> None:
-        """Raise ReadError unless the file is as it was listed."""
-        filesystem, path = self.config.folder.resolve(file.state.name)
-        try:
-            now = filesystem.get_file_info(path)
-        except OSError as error:
-            raise ReadError(f"{file.state.name} cannot be read: {error}", hint="sync again") from None
-        if (int(now.size or 0), str(now.mtime_ns)) != (file.state.size, file.state.version):
-            raise ReadError(
-                f"{file.state.name} was changed or taken away after this sync had listed it",
-                hint="nothing was loaded from its table: sync again",
-            )
-
-    def _pieces(self, scan: FileScan, file: File, part: FilePart | None, table: str) -> Iterator[Piece]:
-        columns = {*scan.columns, *scan.key, *([scan.where[0]] if scan.where else [])}
-        found = records(self.config, scan.table, file, part, columns)
-        if scan.key:
-            found = self._newest(scan, file, found, self.keys[table])
-        for piece in found:
-            if scan.where is None:
-                yield piece
-            else:
+    def _pieces(
+        self, scan: FileScan, file: File, part: FilePart | None, superseded: Mapping[int, bytes]
+    ) -> Iterator[Piece]:
+        columns = {*scan.columns, *([scan.where[0]] if scan.where else [])}
+        for found in records(self.config, scan.table, file, part, columns):
+            piece = found
+            if superseded:
+                lines = np.asarray(piece.lines.cast(pa.int64()))
+                piece = piece.filter(pa.array(~among(lines, superseded)))
+            if scan.where is not None:
                 column, kind, lower, upper = scan.where
-                yield piece.filter(within(piece.arrays[column], kind, lower, upper))
-
-    def _newest(self, scan: FileScan, file: File, found: Iterator[Piece], seen: SeenKeys) -> Iterator[Piece]:
-        """Yield the rows whose key is in no newer file and in no later row of this one; those without a key stay, to be
-        refused. Keys are read first, then rows."""
-        rows = seen.newest(_keys(self.config, scan.table, file, scan.key))
-        at = 0
-        for piece in found:
-            low, high = np.searchsorted(rows, [at, at + len(piece.lines)])
-            mask = np.zeros(len(piece.lines), dtype=np.bool_)
-            mask[rows[low:high] - at] = True
-            at += len(piece.lines)
-            yield piece.filter(pa.array(mask))
+                piece = piece.filter(within(piece.arrays[column], kind, lower, upper))
+            yield piece
 
 
-class SeenKeys:
-    """The keys that were read, as two hashes each: on disk where they do not fit into memory."""
-
-    def __init__(self, db: duckdb.DuckDBPyConnection) -> None:
-        self.db = db
-        db.execute("CREATE OR REPLACE TEMP TABLE seen (a BIGINT, b BIGINT)")
-
-    def newest(self, keys: Iterator[pa.RecordBatch]) -> npt.NDArray[np.int64]:
-        """Return the places of a file's rows that count, in order: those whose key was not read before and comes in no
-        later row, and those without a key. Their keys are seen from then on."""
-        db, at = self.db, 0
-        db.execute("CREATE OR REPLACE TEMP TABLE own (a BIGINT, b BIGINT, absent BOOLEAN, n BIGINT)")
-        for rows in slices(keys):
-            coming = rows.append_column("n", pa.array(np.arange(at, at + len(rows))))
-            db.register("coming", coming)
-            db.execute(f"INSERT INTO own SELECT {key_hashes(rows.schema)}, n FROM coming")
-            db.unregister("coming")
-            at += len(rows)
-        db.execute(
-            "CREATE OR REPLACE TEMP TABLE fresh AS SELECT a, b, max(n) AS n FROM own ANTI JOIN seen USING (a, b) "
-            "WHERE NOT absent GROUP BY a, b"
+def check_unchanged(config: FilesConfig, file: File) -> None:
+    """Raise ReadError unless the file is as it was listed."""
+    filesystem, path = config.folder.resolve(file.state.name)
+    try:
+        now = filesystem.get_file_info(path)
+    except OSError as error:
+        raise ReadError(f"{file.state.name} cannot be read: {error}", hint="sync again") from None
+    if (int(now.size or 0), str(now.mtime_ns)) != (file.state.size, file.state.version):
+        raise ReadError(
+            f"{file.state.name} was changed or taken away after this sync had listed it",
+            hint="nothing was loaded from its table: sync again",
         )
-        db.execute("INSERT INTO seen SELECT a, b FROM fresh")
-        found = db.execute("SELECT n FROM fresh UNION ALL SELECT n FROM own WHERE absent ORDER BY n").fetchnumpy()
-        return np.asarray(found["n"], dtype=np.int64)
-
-
-def _keys(config: FilesConfig, table: str, file: File, key: Mapping[str, DataType]) -> Iterator[pa.RecordBatch]:
-    """Yield the keys of a file's rows, in forms that are equal where they are; NULL for a value that is none."""
-    for piece in records(config, table, file, None, set(key)):
-        yield pa.RecordBatch.from_arrays(
-            [comparable(piece.arrays[k], t) for k, t in key.items()], names=[f"c{at}" for at in range(len(key))]
-        )
-
-
-def count_keys(config: FilesConfig, table: str, files: Sequence[File], key: Mapping[str, DataType]) -> int:
-    """Return how many rows of the files count: one a key, and those without one."""
-    keys = chain.from_iterable(_keys(config, table, file, key) for file in files)
-    totals = key_totals(HashKeys()(keys))
-    return totals.rows - totals.duplicates
 
 
 def records(config: FilesConfig, table: str, file: File, part: FilePart | None, columns: set[str]) -> Iterator[Piece]:
@@ -373,7 +311,6 @@ def _batch(scan: FileScan, file: File, piece: Piece) -> pa.RecordBatch:
 
 
 CHUNK_ROWS, CHUNK_BYTES = 1_000_000, 256 << 20
-FilePiece = tuple[File, FilePart | None]
 
 
 def scans(
@@ -383,37 +320,48 @@ def scans(
     columns: Sequence[str],
     bound: Column | None,
     rows: CursorRange,
+    newest: Callable[[Sequence[File]], SupersededLines],
     *,
     numbered: bool = True,
 ) -> list[Chunk]:
-    """Return the chunks of a table, under `Chunk.table = spec`; those of a table with a key share a lane. `numbered`: a
-    column `_file_number` is ours and not one of the files."""
-    key = {k: table.by_name[k].type for k in table.key}
-    scan = FileScan(table.name, {n: table.by_name[n].type for n in columns}, (), key=key)
+    """Return the chunks of a table, under `Chunk.table = spec`. `newest` finds the lines of the files of a table with a
+    key that do not count. `numbered`: a column `_file_number` is ours and not one of the files."""
+    scan = FileScan(table.name, {n: table.by_name[n].type for n in columns}, ())
     if numbered and bound is not None and bound.name == NUMBER and (rows.lower or rows.upper):
         files = [f for f in files if _between(f.number, rows)]
     elif bound is not None and (rows.lower is not None or rows.upper is not None):
         scan = replace(scan, where=(bound.name, bound.type, rows.lower, rows.upper))
-    pieces: list[FilePiece] = [(f, None) for f in reversed(files)] if key else list(_pieces(files))
-    lane = f"{spec} {table.name}" if key else ""
+    pieces = list(file_pieces(files))
+    lines = _lines(files, pieces, newest(files)) if table.key else repeat(_NO_LINES)
     return [
         Chunk(
             spec,
             number,
-            replace(scan, files=tuple(group)).to_text(),
-            sum(map(_rows, group)),
-            sum(map(_bytes, group)),
-            lane,
+            replace(scan, files=tuple(group), superseded=tuple(islice(lines, len(group)))).to_text(),
+            sum(map(rows_of_piece, group)),
+            sum(map(bytes_of_piece, group)),
         )
-        for number, group in enumerate(_groups(pieces))
+        for number, group in enumerate(grouped_pieces(pieces))
     ]
+
+
+def _lines(
+    files: Sequence[File], pieces: Sequence[FilePiece], superseded: SupersededLines
+) -> Iterator[Mapping[int, bytes]]:
+    """Yield of each piece the lines that do not count, and perhaps some of the next piece of its file."""
+    places = {f.number: at for at, f in enumerate(files)}
+    for at, (file, part) in enumerate(pieces):
+        after, following = pieces[at + 1] if at + 1 < len(pieces) else (None, None)
+        last = following.line + 1 if following is not None and after is file else None
+        yield superseded.of(places[file.number], part.line if part else 0, last)
 
 
 def _between(number: int, rows: CursorRange) -> bool:
     return (rows.lower is None or number >= int(rows.lower)) and (rows.upper is None or number <= int(rows.upper))
 
 
-def _pieces(files: Sequence[File]) -> Iterator[FilePiece]:
+def file_pieces(files: Sequence[File]) -> Iterator[FilePiece]:
+    """Yield the parts of the files that can be read by themselves, in their order."""
     for file in files:
         if file.format == "parquet":
             yield from ((file, part) for part in _joined(file.shape.parts))
@@ -438,22 +386,24 @@ def _joined(groups: Sequence[FilePart]) -> Iterator[FilePart]:
         yield whole
 
 
-def _rows(piece: FilePiece) -> int:
+def rows_of_piece(piece: FilePiece) -> int:
+    """Return how many rows there are, or about so many of a text."""
     return piece[1].rows if piece[1] else piece[0].shape.rows
 
 
-def _bytes(piece: FilePiece) -> int:
+def bytes_of_piece(piece: FilePiece) -> int:
+    """Return how many bytes it has in its file."""
     return piece[1].bytes if piece[1] else piece[0].state.size
 
 
-def _groups(pieces: Sequence[FilePiece]) -> list[list[FilePiece]]:
+def grouped_pieces(pieces: Sequence[FilePiece]) -> list[list[FilePiece]]:
     """Group pieces by size; at least one group, so that a table without rows is read as well."""
     groups: list[list[FilePiece]] = [[]]
     rows = size = 0
     for piece in pieces:
-        if groups[-1] and (rows + _rows(piece) > CHUNK_ROWS or size + _bytes(piece) > CHUNK_BYTES):
+        if groups[-1] and (rows + rows_of_piece(piece) > CHUNK_ROWS or size + bytes_of_piece(piece) > CHUNK_BYTES):
             groups.append([])
             rows = size = 0
         groups[-1].append(piece)
-        rows, size = rows + _rows(piece), size + _bytes(piece)
+        rows, size = rows + rows_of_piece(piece), size + bytes_of_piece(piece)
     return groups

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from instep.schema.catalog.types import DataType, parse
+
+FILE_BITS, SEGMENT_BITS = 40, 20
+"""Bits of a line in its file, and in its segment: what is told of the lines of one takes at most 128 KiB."""
+Numbers = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -81,6 +89,44 @@ class Piece:
     def filter(self, mask: pa.Array) -> Piece:
         """Return the records for which the mask is true."""
         return replace(self, arrays={n: a.filter(mask) for n, a in self.arrays.items()}, lines=self.lines.filter(mask))
+
+
+@dataclass(frozen=True)
+class SupersededLines:
+    """The lines of files, each file by its place among them, that do not count."""
+
+    segments: Mapping[int, bytes] = field(default_factory=dict, repr=False)
+    """Bits by the number of their segment; those of a file follow one another."""
+    lines: int = 0
+
+    def of(self, file: int, first: int, last: int | None) -> dict[int, bytes]:
+        """Return the segments of a file that have its lines from the `first` to the `last` (None: to its end), by their
+        number in it."""
+        start, end = file << (FILE_BITS - SEGMENT_BITS), (file + 1) << (FILE_BITS - SEGMENT_BITS)
+        if last is None:
+            own = [n for n in self.segments if start + (first >> SEGMENT_BITS) <= n < end]
+        else:
+            own = [start + n for n in range(first >> SEGMENT_BITS, (last >> SEGMENT_BITS) + 1)]
+        return {n - start: self.segments[n] for n in own if n in self.segments}
+
+
+def among(lines: Numbers, segments: Mapping[int, bytes]) -> Mask:
+    """Return which lines of a file are in its segments."""
+    found, of = np.zeros(len(lines), dtype=np.bool_), lines >> SEGMENT_BITS
+    for number in np.unique(of).tolist():
+        if (bits := segments.get(number)) is not None:
+            own = of == number
+            found[own] = np.unpackbits(np.frombuffer(zlib.decompress(bits), np.uint8))[
+                lines[own] - (number << SEGMENT_BITS)
+            ]
+    return found
+
+
+def pack_lines(places: Numbers) -> bytes:
+    """Return the bits of lines of one segment."""
+    bits = np.zeros(1 << SEGMENT_BITS, dtype=np.bool_)
+    bits[places & ((1 << SEGMENT_BITS) - 1)] = True
+    return zlib.compress(np.packbits(bits).tobytes(), 1)
 
 
 def distinct(names: Sequence[str | None], reserved: Sequence[str] = ()) -> list[tuple[str, str]]:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import TYPE_CHECKING
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,18 +27,19 @@ from instep.sources.base import CursorBounds, CursorRange, Discovery, TableStats
 from instep.sources.files.config import METADATA, NUMBER, SCHEMA, FilesConfig
 from instep.sources.files.infer import comparable, final_type, join
 from instep.sources.files.listing import FileState, table_of
+from instep.sources.files.newest import superseded_lines
 from instep.sources.files.read import (
+    INSPECT_BYTES,
     File,
     FileRecords,
     FilesReader,
     SeenFiles,
-    count_keys,
     error_line,
     inspect_folder,
     records,
     scans,
 )
-from instep.sources.files.shape import FileColumn
+from instep.sources.files.shape import FileColumn, SupersededLines
 from instep.sources.query import cursor_source, digest, moved_back, source_columns
 from instep.stage.casts.text import to_text
 from instep.stage.spec import Chunk
@@ -199,6 +200,7 @@ class FilesSnapshot:
     def __init__(self, source: FilesSource, seen: SeenFiles) -> None:
         self.source, self.config, self.seen = source, source.config, seen
         self.reader = FilesReader(source.config)
+        self._found: dict[tuple[Any, ...], SupersededLines] = {}
 
     @cached_property
     def _tables(self) -> tuple[dict[tuple[str, str], Table], dict[tuple[str, ...], str]]:
@@ -229,12 +231,13 @@ class FilesSnapshot:
         return {c.column.name: c.source.type for c in read.columns if c.source}
 
     def chunks(self, read: TableRead, key: str, rows: CursorRange, *, columns: Sequence[str] = ()) -> list[Chunk]:
-        """Return files, row groups and parts of big text files, of about a million rows or 256 MB together. A table
-        with a declared key is read in one lane, the newest file first."""
+        """Return files, row groups and parts of big text files, of about a million rows or 256 MB together. The keys of
+        a table with a declared one are read first: of each the newest row counts."""
         names = [c.name for c in source_columns(read, columns)]
         bound = None if rows.column is None else cursor_source(read, rows.column)
         numbered = NUMBER in self.config.metadata
-        return scans(key, read.source, self._files(read), names, bound, rows, numbered=numbered)
+        newest = partial(self._superseded, read.source)
+        return scans(key, read.source, self._files(read), names, bound, rows, newest, numbered=numbered)
 
     def cursor_bounds(
         self, read: TableRead, column: str, after: str | None, lookback: float
@@ -254,10 +257,20 @@ class FilesSnapshot:
 
     def count(self, read: TableRead) -> int:
         """Return rows that can be read; of a table with a declared key those that count."""
-        kinds = {k: read.source.by_name[k].type for k in read.source.key}
-        if not kinds:
-            return sum(f.shape.rows for f in self._files(read))
-        return count_keys(self.config, read.source.name, self._files(read), kinds)
+        files = self._files(read)
+        superseded = self._superseded(read.source, files).lines if read.source.key else 0
+        return sum(f.shape.rows for f in files) - superseded
+
+    def _superseded(self, table: Table, files: Sequence[File]) -> SupersededLines:
+        """Return the lines that do not count; the keys of the same files are read once."""
+        key = {k: table.by_name[k].type for k in table.key}
+        known = (table.name, tuple(key.items()), tuple(f.number for f in files))
+        if known not in self._found:
+            start = self.source.start
+            large = start is not None and sum(f.state.size for f in files) > INSPECT_BYTES
+            session = start() if large and start is not None else None
+            self._found[known] = superseded_lines(self.config, table.name, files, key, session)
+        return self._found[known]
 
     @property
     def unrepeatable(self) -> str:

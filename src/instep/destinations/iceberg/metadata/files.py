@@ -139,18 +139,6 @@ def _chunks(footer: pq.FileMetaData) -> list[Any]:
     return [footer.row_group(g).column(c) for g in range(footer.num_row_groups) for c in range(footer.num_columns)]
 
 
-def latest(files: Sequence[StagedFile], column: str) -> int | None:
-    """Return the highest value of a timestamp column, in microseconds since 1970, from the footers; None without
-    rows."""
-    values = [
-        chunk.statistics.max_raw
-        for file in files
-        for chunk in _chunks(pq.read_metadata(pa.BufferReader(file.footer)))
-        if chunk.path_in_schema == column and chunk.statistics is not None and chunk.statistics.has_min_max
-    ]
-    return max(values, default=None)
-
-
 def schema_problem(expected: pa.Schema, actual: pa.Schema) -> str:
     """Return how `actual` differs from `expected`, "" if it does not. Large and small string types are the same."""
     if expected.names != actual.names:

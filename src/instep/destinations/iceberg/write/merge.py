@@ -21,7 +21,6 @@ from instep.destinations.iceberg.metadata.catalog import Lake
 from instep.destinations.iceberg.metadata.files import (
     data_files,
     iceberg_schema,
-    latest,
     null_keys,
     readable_files,
 )
@@ -39,6 +38,7 @@ from instep.destinations.iceberg.metadata.updates import MAIN, ref_is
 from instep.destinations.iceberg.write.load import IcebergLoads, load_ours, overwrite, staging_stem, summary
 from instep.destinations.iceberg.write.spark_upsert import SparkUpsert, StagedMerge, found_by_spark
 from instep.destinations.iceberg.write.upsert import Upsert, find_upsert, fits
+from instep.destinations.rows import latest_time
 from instep.errors import DestinationError, SparkNeeded, StageError
 from instep.spark.merge import MergePlan, MergeSettings
 from instep.stage.spec import StagedFile, SystemColumns
@@ -212,7 +212,7 @@ def merge_plan(
     stamps = [c for c in (system.synced, system.deleted) if c]
     live = [c.name for c in table.live if c.name not in stamps and c.name not in how.unread]
     kinds = {f.name: f.type for f in current_fields(metadata)}
-    now = latest(files, system.synced) if system.synced else None
+    now = latest_time(files, system.synced) if system.synced else None
     since = (*how.since, _spark_type(kinds[how.since[0]])) if how.since else None
     return MergePlan(
         table=(lake.name, *ref),

@@ -27,6 +27,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table as IcebergTable
 
 from instep.destinations.base import Commit, LoadOutcome, Merge
+from instep.destinations.equal_rows import WholeCompare, set_equal_aside
 from instep.destinations.iceberg.commit.position_deletes import Deletes, delete_rows
 from instep.destinations.iceberg.commit.row_reader import (
     Positions,
@@ -41,7 +42,6 @@ from instep.destinations.iceberg.metadata.files import arrow_schema, data_files,
 from instep.destinations.iceberg.metadata.partition import partitioning
 from instep.destinations.iceberg.metadata.records import current_fields
 from instep.destinations.iceberg.metadata.shards import totals, within_of
-from instep.destinations.iceberg.write.equal_rows import set_equal_aside
 from instep.errors import Conflict, DestinationError
 from instep.spark.merge import MergePlan, same, what
 from instep.stage.partition import by_partition
@@ -102,7 +102,7 @@ def find_delta(plan: MergePlan, staged: RowReader, keys: RowReader | None, table
     with _LOCK:
         db = _engine().cursor()
     with db:
-        if not set_equal_aside(db, plan, staged, table):
+        if not (_is_whole(plan) and set_equal_aside(db, _whole_compare(plan, staged, table))):
             db.register("r", numbered(staged, _compared(plan), plan.cursor))
             db.register("t", numbered(table, [*_compared(plan), *_deleted(plan)], plan.cursor))
         if keys is not None:
@@ -114,6 +114,40 @@ def find_delta(plan: MergePlan, staged: RowReader, keys: RowReader | None, table
             db.execute(f"CREATE TEMP TABLE near AS {near_sql(plan)}")
         db.execute(f"CREATE TEMP TABLE met AS {met_sql(plan)}")
         return _read(db, plan, table.rows)
+
+
+def _is_whole(plan: MergePlan) -> bool:
+    return plan.complete and not plan.keys and not plan.requested
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """One side of a whole compare: `columns`, of which the first are the key, as the cursor among them is ordered."""
+
+    reader: RowReader
+    columns: Sequence[str]
+    key: int
+    cursor: str
+
+    @property
+    def files(self) -> int:
+        return len(self.reader.files)
+
+    @property
+    def rows(self) -> int:
+        return self.reader.rows
+
+    def read(self, files: Sequence[int] | None = None, *, keys: bool = False) -> pa.RecordBatchReader:
+        return numbered(self.reader, self.columns[: self.key] if keys else self.columns, self.cursor, files)
+
+
+def _whole_compare(plan: MergePlan, staged: RowReader, table: RowReader) -> WholeCompare:
+    compared, key = _compared(plan), len(plan.key)
+    sides = (
+        _Compared(staged, compared, key, plan.cursor),
+        _Compared(table, [*compared, *_deleted(plan)], key, plan.cursor),
+    )
+    return WholeCompare(*sides, key, len(compared), bool(plan.deleted))
 
 
 def find_since(since: tuple[str, str, str], staged: RowReader, table: RowReader) -> Delta:

@@ -6,19 +6,25 @@ import math
 import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+from uuid import UUID
 
 import numpy as np
 import pytest
 
 from instep.destinations.base import Commit, LoadOutcome, Merge
+from instep.destinations.delta import merge as delta_merge
+from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
+from instep.destinations.facets import Destination
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.destinations.iceberg.write import merge as iceberg_merge
 from instep.destinations.iceberg.write import upsert as iceberg_delta
 from instep.destinations.iceberg.write.upsert import Upsert
-from lake import column, create, stage, table
+from instep.errors import StageError
+from lake import PREFIX, column, create, rows_of, stage, table
 
 Row = dict[str, Any]
+Lake = TypeVar("Lake", bound=Destination)
 VALUES = table(
     column("id", "int64", key=1),
     column("part", "string(20)", key=2),
@@ -28,6 +34,7 @@ VALUES = table(
     column("tags", "array(string)"),
     name="values",
 )
+SHOWN = ["id", "part", "u", "name", "rate", "tags"]
 KEYS = {"whole number": ("id",), "text": ("part",), "uuid": ("u",), "several columns": ("id", "part")}
 
 
@@ -63,17 +70,27 @@ STAGED: dict[str, tuple[Callable[[list[Row]], list[Row]], bool]] = {
 
 
 def lake_of(folder: Path, *files: list[Row]) -> IcebergDestination:
-    lake = IcebergDestination(IcebergConfig.resolved(name="lake", warehouse=str(folder / "lake")))
+    return filled(IcebergDestination(IcebergConfig.resolved(name="lake", warehouse=str(folder / "lake"))), *files)
+
+
+def stored(lake: Destination, rows: list[Row]) -> list[Row]:
+    """The rows as the destination has them: Delta has a text for a UUID."""
+    return [{**r, "u": str(UUID(bytes=r["u"]))} for r in rows] if lake.kind == "delta" else rows
+
+
+def filled(lake: Lake, *files: list[Row]) -> Lake:
     create(lake, VALUES)
     lake.write.claim(VALUES.ref, 1)
-    staged = [stage(lake, VALUES.ref, part, chunk=n) for n, part in enumerate(files)]
+    staged = [stage(lake, VALUES.ref, stored(lake, part), chunk=n) for n, part in enumerate(files)]
     lake.write.overwrite(VALUES.ref, staged, Commit("run-1", 1))
     return lake
 
 
-def compare(lake: IcebergDestination, rows: list[Row], how: Merge, fence: int) -> LoadOutcome:
+def compare(lake: Destination, rows: list[Row], how: Merge, fence: int) -> LoadOutcome:
     lake.write.claim(VALUES.ref, fence)
-    files = [stage(lake, VALUES.ref, part, chunk=n) for n, part in enumerate((rows[:20], rows[20:])) if part]
+    files = [
+        stage(lake, VALUES.ref, stored(lake, part), chunk=n) for n, part in enumerate((rows[:20], rows[20:])) if part
+    ]
     return lake.write.merge(lambda: None, VALUES.ref, files, how, Commit(f"run-{fence}", fence))
 
 
@@ -100,7 +117,7 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         return found
 
     monkeypatch.setattr(iceberg_delta, "set_equal_aside", noted)
-    monkeypatch.setattr("instep.destinations.iceberg.write.equal_rows._TRIAL", 1)
+    monkeypatch.setattr("instep.destinations.equal_rows._TRIAL", 1)
     monkeypatch.setattr(iceberg_merge, "find_upsert", both)
     return aside
 
@@ -129,3 +146,60 @@ def test_a_key_that_the_table_has_twice_is_left_to_spark(tmp_path: Path, compare
         with pytest.raises(SparkNeeded):
             compare(lake, ROWS, Merge(("id",), complete=True), 2)
     assert compared == [False, False]
+
+
+def delta_at(folder: Path, upsert_rows: int) -> DeltaDestination:
+    lake = DeltaDestination(DeltaConfig.resolved(name="d", warehouse=str(folder), upsert_rows=upsert_rows))
+    return filled(lake, ROWS[30:], ROWS[:30])
+
+
+def found_in(lake: Destination) -> list[str]:
+    return [repr(one) for one in rows_of(lake, VALUES.ref, [*SHOWN, f"{PREFIX}deleted"])]
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("deletes", ["soft", "hard", "ignore"])
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("staged", STAGED)
+def test_delta_makes_the_same_table_of_what_is_set_aside_joined_and_done_by_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, staged: str, key: str, deletes: Any
+) -> None:
+    change, aside = STAGED[staged]
+    how, set_aside, noted = Merge(KEYS[key], complete=True, deletes=deletes), delta_merge.set_equal_aside, list[bool]()
+    monkeypatch.setattr("instep.destinations.equal_rows._TRIAL", 1)
+    lakes = {name: delta_at(tmp_path / name, 0 if name == "tasks" else 1_000) for name in ("aside", "joined", "tasks")}
+    for fence, rows in enumerate((change(ROWS), ROWS[:-1], [*ROWS[40:], *ROWS[:40]]), 2):
+        found = []
+        for name, lake in lakes.items():
+
+            def noting(*args: Any, by: str = name) -> bool:
+                return by == "aside" and (noted.append(set_aside(*args)) or noted[-1])  # type: ignore[func-returns-value]
+
+            monkeypatch.setattr(delta_merge, "set_equal_aside", noting)
+            found.append((compare(lake, rows, how, fence), found_in(lake)))
+        assert found[0] == found[1] == found[2]
+    assert noted[0] == aside
+
+
+def test_rows_that_differ_by_more_than_the_setting_go_to_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    by_tasks, tasks = list[int](), delta_merge.upsert_by_tasks
+
+    def noted(*args: Any) -> LoadOutcome:
+        by_tasks.append(1)
+        return tasks(*args)
+
+    monkeypatch.setattr(delta_merge, "upsert_by_tasks", noted)
+    lake, whole = delta_at(tmp_path, 40), Merge(("id",), complete=True)
+    assert compare(lake, [{**r, "name": "a"} if r["id"] < 10 else r for r in ROWS], whole, 2).updated == 10
+    assert not by_tasks, "20 rows are left of 120"
+    assert compare(lake, [{**r, "name": "b"} if r["id"] < 25 else r for r in ROWS], whole, 3).updated == 25
+    assert by_tasks
+    assert [name for (name,) in rows_of(lake, VALUES.ref, ["name"])].count("b") == 25
+
+
+def test_a_staged_key_that_is_null_is_refused_beside_one_in_the_table(tmp_path: Path) -> None:
+    nameless = row(70, part=None)
+    lake = DeltaDestination(DeltaConfig.resolved(name="d", warehouse=str(tmp_path)))
+    filled(lake, [*ROWS, nameless])
+    with pytest.raises(StageError, match="1 staged rows have NULL in their key"):
+        compare(lake, [*ROWS, nameless], Merge(("part",), complete=True), 2)

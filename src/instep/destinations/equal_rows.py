@@ -10,16 +10,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import Protocol
 
 import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-
-from instep.destinations.iceberg.commit.row_reader import RowReader, numbered
-from instep.spark.merge import MergePlan
 
 _SHARE = 0.5
 """Share of the table's rows that must have an equal partner nearby; below it the join of all rows costs less."""
@@ -31,20 +29,48 @@ Mask = npt.NDArray[np.bool_]
 Values = Callable[[int], pa.Array]
 
 
-def set_equal_aside(db: duckdb.DuckDBPyConnection, plan: MergePlan, staged: RowReader, table: RowReader) -> bool:
+class ComparedRows(Protocol):
+    """Rows of some files."""
+
+    @property
+    def files(self) -> int:
+        """Return how many files there are."""
+
+    @property
+    def rows(self) -> int:
+        """Return about how many rows there are, and not fewer."""
+
+    def read(self, files: Sequence[int] | None = None, *, keys: bool = False) -> pa.RecordBatchReader:
+        """Return the key as c0, c1, ..., behind it, unless only `keys` are wanted, the values that are compared and
+        then others, and where each row is. `files`: the numbers of those that are read, in this order; None: all."""
+
+
+@dataclass(frozen=True)
+class WholeCompare:
+    """The comparison of a table with its staged rows, which are all that the source has."""
+
+    staged: ComparedRows
+    table: ComparedRows
+    key: int
+    """Number of the columns of the key, which are the first ones."""
+    compared: int
+    """Number of the columns that are compared, those of the key among them."""
+    marked: bool
+    """Whether the table has, behind these, a column that marks rows as deleted."""
+
+
+def set_equal_aside(db: duckdb.DuckDBPyConnection, compare: WholeCompare) -> bool:
     """Make the tables `r` and `t` of the staged rows and of the table's, but for pairs that have the same key and the
     same values, which a whole compare leaves as they are. Return False where all rows have to be joined: keys that may
     occur twice, or few equal rows nearby."""
-    if not plan.complete or plan.keys or plan.requested:
-        return False
-    names = [f"c{i}" for i in range(len(plan.key))]
-    tags, end = np.empty(staged.rows, dtype=np.int64), 0
-    for batch in numbered(staged, plan.key):
+    names = [f"c{i}" for i in range(compare.key)]
+    tags, end = np.empty(compare.staged.rows, dtype=np.int64), 0
+    for batch in compare.staged.read(keys=True):
         tags[end : end + len(batch)] = _tags(db, batch, names)
         end += len(batch)
     if (index := KeyIndex.of(tags[:end])) is None:
         return False
-    return _Pass(db, plan, staged, table, index, names).run()
+    return _Pass(db, compare, index, names).run()
 
 
 def _tags(db: duckdb.DuckDBPyConnection, rows: pa.RecordBatch, names: Sequence[str]) -> Numbers:
@@ -109,9 +135,7 @@ class _Pass:
     """One pass over both sides."""
 
     db: duckdb.DuckDBPyConnection
-    plan: MergePlan
-    staged: RowReader
-    table: RowReader
+    compare: WholeCompare
     index: KeyIndex
     names: Sequence[str]
     nearby: deque[tuple[int, pa.RecordBatch]] = field(default_factory=deque)
@@ -121,14 +145,11 @@ class _Pass:
     end: int = 0
 
     def run(self) -> bool:
-        compared, ordered = [*self.plan.key, *self.plan.values], self.plan.cursor
         self.paired = np.zeros(len(self.index.tags), dtype=np.bool_)
-        coming = iter(numbered(self.staged, compared, ordered))
-        deleted = [self.plan.deleted] if self.plan.deleted else []
-        reader = numbered(self.table, [*compared, *deleted], ordered, self._order())
+        reader, staged = self.compare.table.read(self._order()), self.compare.staged.read()
         self._make("t", reader.schema)
-        self._make("r", numbered(replace(self.staged, files=()), compared, ordered).schema)
-        met = equal = 0
+        self._make("r", staged.schema)
+        coming, met, equal = iter(staged), 0, 0
         for rows in reader:
             tags = _tags(self.db, rows, self.names)
             left = ~self._equal(rows, self.index.find(tags), coming)
@@ -144,8 +165,8 @@ class _Pass:
     def _order(self) -> list[int]:
         """Return the numbers of the table's files in the order in which their first rows are staged."""
         first: list[tuple[float, int]] = []
-        for number in range(len(self.table.files)):
-            rows = next(iter(numbered(self.table, self.plan.key, None, [number])), None)
+        for number in range(self.compare.table.files):
+            rows = next(iter(self.compare.table.read([number], keys=True)), None)
             found = self.index.find(_tags(self.db, rows, self.names)) if rows is not None else np.empty(0)
             first.append((float(np.median(found)) if len(found) else -1, number))
         return [number for _, number in sorted(first)]
@@ -173,14 +194,17 @@ class _Pass:
     def _same(self, rows: Values, partners: Values) -> Mask:
         """Return where the compared columns of both are the same, of rows that are not marked as deleted. NaN may count
         as another value, and is left to the join."""
-        compared = len(self.plan.key) + len(self.plan.values)
+        compared = self.compare.compared
         same = _equal_values(self.db, rows(0), partners(0))
-        if self.plan.deleted:
+        if self.compare.marked:
             same = pc.and_not(same, rows(compared).fill_null(False))
         for column in range(1, compared):
             here, there = rows(column), partners(column)
             if not here.null_count == there.null_count == len(here):
                 same = pc.and_(same, _equal_values(self.db, here, there))
+        for column in range(self.compare.key):
+            if (here := rows(column)).null_count:  # NULL is nobody's key
+                same = pc.and_(same, here.is_valid())
         return np.asarray(same)
 
     def _next(self, coming: Iterator[pa.RecordBatch]) -> bool:
