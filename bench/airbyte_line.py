@@ -3,8 +3,8 @@
     python bench/airbyte_line.py [--users 100000] [--write]
 
 Prints the CPU seconds of all processes of each and the peak of their memory, the connector's own included, where a page
-that processes share counts once (PSS); the connector alone, its output thrown away, tells how much of it is its own work. `--write` puts the figures into
-docs/reference/benchmarks.md.
+that processes share counts once (PSS); the connector alone, its output thrown away, tells how much of it is its own
+work. `--write` puts the figures into docs/reference/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -114,7 +114,10 @@ def compare(users: int, folder: Path) -> str:
     found = {"instep": rows(folder / "lake.duckdb"), "PyAirbyte": rows(folder / "peer.duckdb")}
     if len(set(found.values())) != 1:
         raise SystemExit(f"bench: the rows differ: {found}")
-    lines = ["| | CPU s | peak memory, MB of PSS | records a CPU s beside the connector's |", "| --- | --- | --- | --- |"]
+    lines = [
+        "| | CPU s | peak memory, MB of PSS | records a CPU s beside the connector's |",
+        "| --- | --- | --- | --- |",
+    ]
     for name, one in by.items():
         own = one["cpu"] - by["connector alone"]["cpu"]
         rate = f"{found['instep'] / own:,.0f}" if own > 0 else ""

@@ -1,0 +1,34 @@
+"""What a process of ours does with memory that it has freed: pyarrow's and glibc's allocators would keep most of it."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+_POOL, _ARENAS = "ARROW_DEFAULT_MEMORY_POOL", "MALLOC_ARENA_MAX"
+_M_ARENA_MAX = -8  # of glibc's malloc.h
+_MOST_ARENAS = 2
+FRUGAL = {_ARENAS: str(_MOST_ARENAS), _POOL: "system"}
+"""The variables with which a child that is started hands back what it frees."""
+_chosen: set[str] = set()
+"""Variables that were set here, and are no wish of the caller."""
+
+
+def be_frugal() -> None:
+    """Let Arrow take its memory from the system's allocator, which gives it back, and all threads share two heaps: each
+    of them keeps what a thread ever used. Has to run before pyarrow is loaded; what the caller has set stays, and
+    systems without glibc are left alone."""
+    if _POOL not in os.environ:
+        os.environ[_POOL] = FRUGAL[_POOL]
+        _chosen.add(_POOL)
+    if _ARENAS in os.environ:
+        return
+    import ctypes
+
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, _MOST_ARENAS)
+
+
+def callers_environment() -> dict[str, str]:
+    """Return the environment as the caller gave it, for children that choose their allocators themselves."""
+    return {name: value for name, value in os.environ.items() if name not in _chosen}
