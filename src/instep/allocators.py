@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
-_POOL, _ARENAS = "ARROW_DEFAULT_MEMORY_POOL", "MALLOC_ARENA_MAX"
+_ARENAS = "MALLOC_ARENA_MAX"
 _M_ARENA_MAX = -8  # of glibc's malloc.h
 _MOST_ARENAS = 2
-FRUGAL = {_ARENAS: str(_MOST_ARENAS), _POOL: "system"}
+_READ_LATER = {"ARROW_DEFAULT_MEMORY_POOL": "system", "OPENBLAS_NUM_THREADS": "1"}
+"""Variables that libraries read when they are loaded. Of numpy we take nothing that its BLAS has threads for, which
+spin as they wait."""
+FRUGAL = {_ARENAS: str(_MOST_ARENAS), **_READ_LATER}
 """The variables with which a child that is started hands back what it frees."""
 _chosen: set[str] = set()
 """Variables that were set here, and are no wish of the caller."""
@@ -18,9 +21,10 @@ def be_frugal() -> None:
     """Let Arrow take its memory from the system's allocator, which gives it back, and all threads share two heaps: each
     of them keeps what a thread ever used. Has to run before pyarrow is loaded; what the caller has set stays, and
     systems without glibc are left alone."""
-    if _POOL not in os.environ:
-        os.environ[_POOL] = FRUGAL[_POOL]
-        _chosen.add(_POOL)
+    for name, value in _READ_LATER.items():
+        if name not in os.environ:
+            os.environ[name] = value
+            _chosen.add(name)
     if _ARENAS in os.environ:
         return
     import ctypes

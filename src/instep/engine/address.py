@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import instep
+from instep.allocators import callers_environment
 
 RESIDENT = "INSTEP_RESIDENT"
 """The variable that says whether commands start an engine (`on`), or run in their own process whatever runs (`off`)."""
@@ -69,8 +70,8 @@ def surroundings() -> tuple[object, ...]:
 
 
 def library_variables() -> dict[str, str]:
-    """Return the variables of this process that a library reads when it is loaded."""
-    return {name: value for name, value in os.environ.items() if name.startswith(LIBRARY_PREFIXES)}
+    """Return the variables of the caller that a library reads when it is loaded."""
+    return {name: value for name, value in callers_environment().items() if name.startswith(LIBRARY_PREFIXES)}
 
 
 def runtime_folder() -> Path:
