@@ -2,9 +2,9 @@
 
     python bench/airbyte_line.py [--users 100000] [--write]
 
-Prints the CPU seconds of all processes of each and the peak of their memory, the connector's own included; the
-connector alone, its output thrown away, tells how much of it is its own work. `--write` puts the figures into
-docs/reference/benchmarks.md.
+Prints the CPU seconds of all processes of each and the peak of their memory, the connector's own included, where a page
+that processes share counts once (PSS); the connector alone, its output thrown away, tells how much of it is its own
+work. `--write` puts the figures into docs/reference/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ SECONDS = 1800
 def measured(name: str, folder: Path, command: Sequence[str], **environment: str) -> dict[str, float]:
     """Run a command in a folder; return what measure.py has found of its process tree."""
     result, log = folder / f"{name}.json", LOGS / f"airbyte-{name}.log"
-    words = [sys.executable, BENCH / "measure.py", result, log, "0", str(SECONDS), "0", "--", *command]
+    words = [sys.executable, BENCH / "measure.py", result, log, "0", str(SECONDS), "0", "--pss", "--", *command]
     plain = {key: value for key, value in os.environ.items() if not key.startswith("AIRBYTE_")}
     quiet = {"DO_NOT_TRACK": "1", "AIRBYTE_OFFLINE_MODE": "1", "AIRBYTE_NO_UV": "1", "HOME": str(folder)}
     subprocess.run([*map(str, words)], cwd=folder, env={**plain, **quiet, **environment}, check=True)
@@ -114,7 +114,10 @@ def compare(users: int, folder: Path) -> str:
     found = {"instep": rows(folder / "lake.duckdb"), "PyAirbyte": rows(folder / "peer.duckdb")}
     if len(set(found.values())) != 1:
         raise SystemExit(f"bench: the rows differ: {found}")
-    lines = ["| | CPU s | peak memory, MB | records a CPU s beside the connector's |", "| --- | --- | --- | --- |"]
+    lines = [
+        "| | CPU s | peak memory, MB of PSS | records a CPU s beside the connector's |",
+        "| --- | --- | --- | --- |",
+    ]
     for name, one in by.items():
         own = one["cpu"] - by["connector alone"]["cpu"]
         rate = f"{found['instep'] / own:,.0f}" if own > 0 else ""

@@ -1,11 +1,13 @@
 """Runs one command and measures its whole process tree.
 
-    python measure.py RESULT.json LOG POSTMASTER_PID SECONDS ENGINE_PID -- COMMAND...
+    python measure.py RESULT.json LOG POSTMASTER_PID SECONDS ENGINE_PID [--pss] -- COMMAND...
 
 ENGINE_PID: the process that the command hands its work to, 0 for none: it and its descendants are measured as well.
+--pss: count a page that several processes share as a part of each (PSS) instead of once per process; the kernel walks
+all pages for it, so that it is sampled less often.
 RESULT.json: exit code; `wall` seconds from spawn to exit of the command; `cpu` seconds (user + system) of the command
 and every descendant, orphans and unreaped ones included; `server_cpu` seconds of the PostgreSQL processes; `peak_mb`,
-the highest sum of resident memory over the tree, sampled (pages that processes share count once per process);
+the highest sum of resident memory over the tree, sampled (without --pss, shared pages count once per process);
 `busy_elsewhere`, the share of the machine's CPU time that went to neither: above 0.2 the wall time is not worth much.
 
 It is a process of its own, so that what it reaps is this command's alone.
@@ -24,6 +26,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 SAMPLE_SECONDS = 0.05
+PSS_EVERY = 4
+"""Samples from one sum of PSS to the next."""
 ORPHAN_SECONDS = 120
 PR_SET_CHILD_SUBREAPER = 36
 TICK = os.sysconf("SC_CLK_TCK")
@@ -68,6 +72,15 @@ def tree_cpu(root: int) -> float:
     return sum(int(table[pid][field]) for pid in tree(root, table) for field in fields) / TICK
 
 
+def proportional(pid: int) -> int:
+    """Bytes of the process, each page divided by how many processes share it; 0 when it is gone."""
+    try:
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:")) * 1024
+
+
 def machine_cpu() -> float:
     user, nice, system, _idle, _wait, irq, softirq, *_ = map(
         int, Path("/proc/stat").read_text().split("\n")[0].split()[1:]
@@ -78,10 +91,10 @@ def machine_cpu() -> float:
 class Sampler(threading.Thread):
     """Watches the memory and CPU time of this process's descendants and of an engine's processes until stopped."""
 
-    def __init__(self, engine: int) -> None:
+    def __init__(self, engine: int, *, pss: bool) -> None:
         super().__init__(daemon=True)
-        self.engine = engine
-        self.peak = 0
+        self.engine, self.pss = engine, pss
+        self.peak, self.looks = 0, 0
         self.ticks: dict[tuple[int, str], int] = {}
         """Of a process that has ended as well: not every parent waits for what it has started."""
         self.before: dict[tuple[int, str], int] = {}
@@ -96,7 +109,11 @@ class Sampler(threading.Thread):
     def look(self) -> None:
         table = processes()
         found = [*descendants(os.getpid(), table), *tree(self.engine, table)]
-        self.peak = max(self.peak, sum(int(table[pid][RESIDENT]) * PAGE for pid in found))
+        if not self.pss:
+            self.peak = max(self.peak, sum(int(table[pid][RESIDENT]) * PAGE for pid in found))
+        elif self.looks % PSS_EVERY == 0:
+            self.peak = max(self.peak, sum(map(proportional, found)))
+        self.looks += 1
         for pid in found:
             fields = table[pid]
             self.ticks[pid, fields[STARTED]] = int(fields[USER_TIME]) + int(fields[SYSTEM_TIME])
@@ -142,9 +159,11 @@ def wait(process: subprocess.Popen[bytes], seconds: float) -> tuple[int, float]:
     return process.returncode, usage.ru_utime + usage.ru_stime
 
 
-def measure(command: Sequence[str], log: Path, postmaster: int, seconds: float, engine: int) -> dict[str, float]:
+def measure(
+    command: Sequence[str], log: Path, postmaster: int, seconds: float, engine: int, *, pss: bool
+) -> dict[str, float]:
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    sampler = Sampler(engine)
+    sampler = Sampler(engine, pss=pss)
     server_before, machine_before = tree_cpu(postmaster), machine_cpu()
     sampler.start()
     started = time.monotonic()
@@ -170,9 +189,11 @@ def measure(command: Sequence[str], log: Path, postmaster: int, seconds: float, 
 
 
 def main(arguments: Sequence[str]) -> None:
-    result, log, postmaster, seconds, engine, dashes, *command = arguments
-    assert dashes == "--"
-    measured = measure(command, Path(log), int(postmaster), float(seconds), int(engine))
+    at = arguments.index("--")
+    result, log, postmaster, seconds, engine, *flags = arguments[:at]
+    assert flags in ([], ["--pss"])
+    command = arguments[at + 1 :]
+    measured = measure(command, Path(log), int(postmaster), float(seconds), int(engine), pss=bool(flags))
     Path(result).write_text(json.dumps(measured))
 
 

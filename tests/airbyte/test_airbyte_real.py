@@ -6,6 +6,11 @@ Their packages are installed once, into the cache that all runs share.
 from __future__ import annotations
 
 import csv
+import json
+import re
+from collections import Counter
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +19,8 @@ from loopback_shop import ITEMS, ORDERS, TOKEN, served
 
 import instep
 from instep.errors import ProjectError
+from instep.sources.airbyte.config import AirbyteConfig
+from instep.sources.airbyte.program import program
 from postgres_server import Database
 
 pytestmark = pytest.mark.slow
@@ -142,18 +149,24 @@ INTO: dict[str, str] = {
 }
 
 
+def opened_into(into: str, folder: Path, source: str, postgres: Database, patch: pytest.MonkeyPatch) -> Any:
+    """Open a project whose connection loads into Iceberg or PostgreSQL."""
+    c = postgres.config
+    patch.setenv("PG_PASSWORD", c.password or "none")
+    place = INTO[into].format(host=c.host, port=c.port, database=c.database, user=c.user)
+    text = PROJECT.format(source=source, policy="propagate_all")
+    (folder / "instep.yml").write_text(text.replace("{type: duckdb, path: lake.duckdb}", place))
+    return instep.open(folder)
+
+
 @pytest.mark.parametrize("into", INTO)
 def test_a_local_file_arrives_row_by_row(
     into: str, tmp_path: Path, postgres: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    c = postgres.config
-    monkeypatch.setenv("PG_PASSWORD", c.password or "none")
     expected = types_csv(tmp_path)
     file = f"{{dataset_name: sales, format: csv, url: '{tmp_path}/sales.csv', provider: {{storage: local}}}}"
-    place = INTO[into].format(host=c.host, port=c.port, database=c.database, user=c.user)
-    text = PROJECT.format(source=f"package: airbyte-source-file==0.5.38, configuration: {file}", policy="propagate_all")
-    (tmp_path / "instep.yml").write_text(text.replace("{type: duckdb, path: lake.duckdb}", place))
-    with instep.open(tmp_path) as opened:
+    source = f"package: airbyte-source-file==0.5.38, configuration: {file}"
+    with opened_into(into, tmp_path, source, postgres, monkeypatch) as opened:
         for _ in range(2):
             assert opened.connection("shop").sync().status == "done"
             query = "select id, name, price, paid from shop.sales where _instep_deleted is not true order by id"
@@ -162,3 +175,82 @@ def test_a_local_file_arrives_row_by_row(
             expected = expected[:1500]
             lines = (tmp_path / "sales.csv").read_text(encoding="utf-8").splitlines(keepends=True)
             (tmp_path / "sales.csv").write_text("".join(lines[:1501]), encoding="utf-8")
+
+
+LISTENS = """\
+#!/usr/bin/env bash
+set -o pipefail
+if [ "$1" = read ]; then {program} "$@" | tee "{folder}/$(date +%s%N).jsonl"; else exec {program} "$@"; fi
+"""
+
+
+def listened(folder: Path, package: str) -> str:
+    """Return the command of a connector whose output is stored in the folder as well, a file for each read."""
+    config = AirbyteConfig.resolved(package=package, configuration={}, name="shop", folder=str(folder))
+    script = folder / "listens.sh"
+    script.write_text(LISTENS.format(program=" ".join(program(config, lambda line: None).argv), folder=folder))
+    script.chmod(0o700)
+    return str(script)
+
+
+def sent(folder: Path) -> list[dict[str, list[dict[str, Any]]]]:
+    """Return the records of each read by stream."""
+    found: list[dict[str, list[dict[str, Any]]]] = []
+    for file in sorted(folder.glob("*.jsonl")):
+        messages = map(json.loads, file.read_text(encoding="utf-8").splitlines())
+        records = [one["record"] for one in messages if one["type"] == "RECORD"]
+        found.append({})
+        for record in records:
+            found[-1].setdefault(record["stream"], []).append(record["data"])
+    return found
+
+
+def comparable(row: dict[str, Any]) -> str:
+    """Return a row as a text that is equal for equal values; empty and absent ones are one."""
+    return json.dumps({name: plain(value) for name, value in row.items() if value is not None}, sort_keys=True)
+
+
+def plain(value: Any) -> Any:
+    if isinstance(value, str) and value[:1] in ("{", "["):
+        return json.loads(value)
+    if isinstance(value, str) and re.match(r"\d{4}-\d\d-\d\dT", value):
+        value = datetime.fromisoformat(value)
+    if isinstance(value, datetime):
+        return (value if value.tzinfo else value.replace(tzinfo=UTC)).astimezone(UTC).isoformat()
+    return float(value) if isinstance(value, int | Decimal) else value
+
+
+@pytest.mark.parametrize("into", INTO)
+@pytest.mark.parametrize(
+    ("package", "settings", "key"),
+    [
+        ("airbyte-source-faker==7.2.1", "{count: 1200, seed: 7, records_per_slice: 100}", "id"),
+        ("airbyte-source-hardcoded-records==0.0.48", "{count: 700}", ""),
+    ],
+    ids=["faker", "hardcoded-records"],
+)
+def test_the_records_of_a_published_connector_arrive_one_by_one(
+    into: str,
+    package: str,
+    settings: str,
+    key: str,
+    tmp_path: Path,
+    postgres: Database,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Records without a key replace those of the read before, equal ones are as many as came."""
+    source = f"command: ['{listened(tmp_path, package)}'], configuration: {settings}"
+    with opened_into(into, tmp_path, source, postgres, monkeypatch) as opened:
+        for number in (1, 2):
+            assert opened.connection("shop").sync().status == "done"
+            reads = sent(tmp_path)
+            assert len(reads) == number
+            expected = reads[-1]
+            if key:
+                each = {name: {one[key]: one for read in reads for one in read.get(name, ())} for name in reads[0]}
+                expected = {name: list(found.values()) for name, found in each.items()}
+            assert len(expected) == 3
+            for name, records in expected.items():
+                loaded = rows(opened, f"select * from shop.{name} where _instep_deleted is not true")  # noqa: S608
+                found = [{c: value for c, value in row.items() if not c.startswith("_instep")} for row in loaded]
+                assert Counter(map(comparable, found)) == Counter(map(comparable, records)), name

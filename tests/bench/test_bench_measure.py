@@ -24,6 +24,14 @@ open(f"{sys.argv[1]}/{os.getpid()}", "w").close()
 while len(os.listdir(sys.argv[1])) < 2: time.sleep(0.02)
 time.sleep(1)
 """
+SHARED = """
+import mmap, os, time
+x = mmap.mmap(-1, 100 << 20)
+for at in range(0, 100 << 20, 4096): x[at] = 49
+os.fork()
+for at in range(0, 100 << 20, 4096): assert x[at] == 49
+time.sleep(1)
+"""
 SERVES = """
 import time
 print(flush=True)
@@ -42,9 +50,11 @@ ROUNDING = 0.1
 """CPU time is told in ticks of a hundredth of a second for each process."""
 
 
-def measured(folder: Path, *command: str, seconds: float = 300, postmaster: int = 0, engine: int = 0) -> dict[str, Any]:
+def measured(
+    folder: Path, *command: str, seconds: float = 300, postmaster: int = 0, engine: int = 0, pss: bool = False
+) -> dict[str, Any]:
     result, log = folder / "result.json", folder / "log"
-    options = [str(result), str(log), str(postmaster), str(seconds), str(engine), "--", *command]
+    options = [str(result), str(log), str(postmaster), str(seconds), str(engine), *["--pss"] * pss, "--", *command]
     subprocess.run([sys.executable, str(SCRIPT), *options], check=True)
     return dict(json.loads(result.read_text()))
 
@@ -82,6 +92,14 @@ def test_the_peak_is_the_sum_over_the_tree(tmp_path: Path) -> None:
     hold = f"{sys.executable} -c '{HOLD}' {tmp_path / 'here'}"
     found = measured(tmp_path, "sh", "-c", f"{hold} & {hold} & wait")
     assert 200 <= found["peak_mb"] < 320
+
+
+@pytest.mark.parametrize("pss", [False, True])
+def test_a_shared_page_counts_once_if_it_is_to(tmp_path: Path, *, pss: bool) -> None:
+    """Both processes have all of it in their page tables."""
+    found = measured(tmp_path, sys.executable, "-c", SHARED, pss=pss)
+    assert 90 <= found["peak_mb"] < 290
+    assert (found["peak_mb"] >= 200) is not pss
 
 
 def test_a_command_that_does_not_end_is_ended(tmp_path: Path) -> None:

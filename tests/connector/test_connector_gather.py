@@ -63,7 +63,7 @@ CASES: dict[str, tuple[Steps, list[int]]] = {
     "another type": ([*rows(1, a=1), *rows(2, a=1.5), *rows(3, a=2.5)], [1, 3]),
     "a column that is silent": ([*rows(1, a=1), *rows(2, b=1), *rows(3, a=2), *rows(4)], [4]),
     "rows behind the last": ([*rows(1), ["upsert", "t", {"id": 2}]], [1, -1]),
-    "many rows": ([*[["upsert", "t", {"id": i}] for i in range(25_000)], CHECKPOINT, *rows(1), *rows(2)], [1, 3]),
+    "many rows": ([*[["upsert", "t", {"id": i}] for i in range(55_000)], CHECKPOINT, *rows(1), *rows(2)], [1, 3]),
 }
 
 

@@ -12,7 +12,8 @@ from itertools import takewhile
 from pathlib import Path
 from typing import NoReturn
 
-from instep.engine.address import PROJECT_FILE, RESIDENT, project_folder, runtime_place, set_allocator
+from instep.allocators import be_frugal
+from instep.engine.address import PROJECT_FILE, RESIDENT, project_folder, runtime_place
 
 _IN_PROCESS = ("--no-engine", "--help", "-h", "--version")
 """Options with which a command runs in this process."""
@@ -83,7 +84,7 @@ def run() -> NoReturn:
         else:
             sys.stdout.flush()
             os._exit(code)
-    set_allocator()
+    be_frugal()
     from instep.cli.main import run as run_in_process
 
     run_in_process(arguments)

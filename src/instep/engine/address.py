@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import instep
+from instep.allocators import LASTING, callers_environment
 
 RESIDENT = "INSTEP_RESIDENT"
 """The variable that says whether commands start an engine (`on`), or run in their own process whatever runs (`off`)."""
@@ -21,10 +22,6 @@ _BOUNDS = ("CapEff", "CapBnd", "NoNewPrivs", "Seccomp:")
 """Lines of a process's status that say what it may do."""
 LIBRARY_PREFIXES = ("ARROW_", "GLIBC_", "MALLOC_", "MIMALLOC_", "MKL_", "OMP_", "OPENBLAS_")
 """Prefixes of the variables that a library reads when it is loaded: an engine is started with the caller's values."""
-ALLOCATOR = {"MIMALLOC_PURGE_DELAY": "10000", "MIMALLOC_ALLOW_THP": "0"}
-"""Settings of Arrow's allocator, unless the caller has others: it hands memory back after so many milliseconds, for new
-pages cost more than those that were used before, and takes small pages. Of huge ones the system fills 2 MB with zeros
-where a batch needs a part of them."""
 SOCKET = "INSTEP_RESIDENT_SOCKET"
 """The variable by which a command knows the engine that has forked it."""
 
@@ -73,15 +70,9 @@ def surroundings() -> tuple[object, ...]:
 
 
 def library_variables() -> dict[str, str]:
-    """Return the variables of this process that a library reads when it is loaded, but for our own settings."""
-    found = {name: value for name, value in os.environ.items() if name.startswith(LIBRARY_PREFIXES)}
-    return {name: value for name, value in found.items() if ALLOCATOR.get(name) != value}
-
-
-def set_allocator() -> None:
-    """Set what the caller has not set of Arrow's allocator, which reads it when it is loaded."""
-    for name, value in ALLOCATOR.items():
-        os.environ.setdefault(name, value)
+    """Return the variables of the caller that a library reads when it is loaded, but for our own settings."""
+    found = {name: value for name, value in callers_environment().items() if name.startswith(LIBRARY_PREFIXES)}
+    return {name: value for name, value in found.items() if LASTING.get(name) != value}
 
 
 def runtime_folder() -> Path:

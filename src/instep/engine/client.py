@@ -17,7 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from instep.engine.address import ALLOCATOR, library_variables, socket_of
+from instep.allocators import LASTING
+from instep.engine.address import library_variables, socket_of
 from instep.engine.wire import TELLS_AFTER, log_of, process_of, receive, send, user_of
 
 PASSED_ON = (
@@ -140,7 +141,7 @@ def start(project: Path) -> None:
     except OSError as error:
         raise NoEngine(str(error)) from error
     passed_on = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-    env = ALLOCATOR | passed_on | library_variables()
+    env = LASTING | passed_on | library_variables()
     try:
         made = subprocess.Popen(
             [sys.executable, "-P", "-m", "instep.engine.serve", str(project), str(place)],

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from instep.allocators import callers_environment
 from instep.errors import SetupError
 from instep.temporary import Temporary
 
@@ -136,7 +137,12 @@ def launch(java: Java, classpath: Sequence[Path], options: Sequence[str], env: M
         *options,
         "org.apache.spark.api.python.PythonGatewayServer",
     ]
-    environment = {**os.environ, **(env or {}), "_PYSPARK_DRIVER_CONN_INFO_PATH": str(info), "SPARK_CONNECT_MODE": "0"}
+    environment = {
+        **callers_environment(),
+        **(env or {}),
+        "_PYSPARK_DRIVER_CONN_INFO_PATH": str(info),
+        "SPARK_CONNECT_MODE": "0",
+    }
     try:
         # A process group of its own: Ctrl-C reaches the driver only, which ends the JVM.
         process = subprocess.Popen(

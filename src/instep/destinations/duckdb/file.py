@@ -34,6 +34,9 @@ _CONFIG: dict[str, Any] = {
     "arrow_large_buffer_size": "true",
     "autoinstall_known_extensions": "false",
     "preserve_insertion_order": "true",
+    # what a load has freed goes back to the system behind it, and does not wait for the next one
+    "allocator_flush_threshold": "8MB",
+    "allocator_bulk_deallocation_flush_threshold": "8MB",
 }
 
 

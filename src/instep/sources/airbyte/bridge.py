@@ -28,6 +28,7 @@ from pydantic_core import from_json
 from instep.sources.airbyte.state import ConnectorProgress
 from instep.sources.airbyte.stream_rows import StreamPlan, StreamRows, noted_changes
 from instep.sources.airbyte.wire import Broken, FrameWriter, Lines, SpilledFrames, private_folder, write_private
+from instep.stage.pandas_free import hide_pandas
 
 Ref = tuple[str, str]
 _SOON = 1.0
@@ -446,6 +447,7 @@ def _performed(frames: FrameWriter, request: Mapping[str, Any], folder: Path) ->
 def main(out: int, back: int) -> None:
     for descriptor in (out, back):
         os.set_inheritable(descriptor, False)  # the connector has no part in this
+    hide_pandas()
     gc.freeze()
     gc.set_threshold(_COLLECT_AFTER)
     frames = FrameWriter(out, back)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from instep.errors import ProjectError, ReadError
-from instep.project.sections.tables import TableSettings
 from instep.schema.catalog.catalog import ROW_ID, Table
 from instep.schema.catalog.types import DataType
 from instep.sources.airbyte.json_schema import column_type, is_object, properties, required
 from instep.sources.connector.segment import RESERVED
+
+if TYPE_CHECKING:
+    from instep.project.sections.tables import TableSettings
 
 Ref = tuple[str, str]
 ColumnPath = tuple[str, ...]

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import instep
+from instep.allocators import FRUGAL
 from instep.errors import InstepError, ProjectError, ReadError
 from instep.model import Check
 from instep.project.sections.connector import ConnectorLimits
@@ -201,8 +202,7 @@ class AirbyteDialect:
         found = self._program
         self.discovered()
         code = str(Path(instep.__file__).parent.parent)
-        own = {"HOME": scratch, "TMPDIR": scratch, "PYTHONPATH": code, "PYTHONUTF8": "1"}
-        own |= {"MALLOC_ARENA_MAX": "2", "ARROW_DEFAULT_MEMORY_POOL": "system"}  # what is freed goes back at once
+        own = {"HOME": scratch, "TMPDIR": scratch, "PYTHONPATH": code, "PYTHONUTF8": "1", **FRUGAL}
         return Launch(
             command=(sys.executable, "-B", "-P", "-m", "instep.sources.airbyte.bridge"),
             folder=scratch,

@@ -6,10 +6,12 @@ at multiples of 8.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import select
 import struct
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +22,10 @@ from instep.sources.airbyte.columns import Piece
 LONGEST_LINE = 128 << 20
 _LENGTHS = struct.Struct("<IQ")
 _CHUNK = 1 << 18
+_PIPE_BYTES = 1 << 20
+_SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ
+_PAUSE = 0.02
+"""Seconds in which more may come behind a read that has found little: many connectors write each record by itself."""
 _COPY = 1 << 20
 
 
@@ -99,10 +105,12 @@ class SpilledFrames:
 
 
 class Lines:
-    """Lines of a pipe, in the pieces in which they come."""
+    """Lines of a pipe, in the pieces in which they come, but not in crumbs."""
 
     def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
+        with suppress(OSError):
+            fcntl.fcntl(descriptor, _SET_PIPE_SIZE, _PIPE_BYTES)
+        self._descriptor, self._found_little = descriptor, False
         self._poll = select.poll()
         self._poll.register(descriptor, select.POLLIN)
         self._begun: list[bytes] = []
@@ -111,9 +119,13 @@ class Lines:
     def next(self, seconds: float) -> list[bytes] | None:
         """Return the lines that have come whole by now, [] if none did within so many seconds, None at the end. Raises
         Broken for a line that is too long."""
+        if self._found_little:
+            time.sleep(_PAUSE)
         if not self._poll.poll(seconds * 1000):
+            self._found_little = False
             return []
         chunk = os.read(self._descriptor, _CHUNK)
+        self._found_little = len(chunk) < _CHUNK // 4
         if not chunk:
             rest, self._begun = b"".join(self._begun), []
             return [rest] if rest else None

@@ -37,9 +37,12 @@ from instep.sources.connector.uploads import Uploads
 from instep.sources.stream import EVERYTHING, ReceivedCallback, ReceivedRows, StreamFailure, StreamScope
 from instep.stage.pandas_free import hide_pandas
 
-GATHER = 1.0
-"""Seconds after its first checkpoint in which a segment takes the parts of later ones."""
-_ROWS, _BYTES, _STEPS = 20_000, 8 << 20, 100
+GATHER, LONGEST_GATHER = 1.0, 5.0
+"""Seconds after its first checkpoint in which a segment takes the parts of later ones, at the begin of a run and in a
+long one: each segment is a commit of each of its tables."""
+_AGE = 1 / 3
+"""The share of a run's age for which a segment gathers, between these two."""
+_ROWS, _BYTES, _STEPS = 50_000, 16 << 20, 100
 
 
 @dataclass
@@ -51,8 +54,8 @@ class SegmentPart:
     tables: dict[tuple[str, str], TableSpool] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     state: Mapping[str, Any] | None = field(default=None, repr=False)
-    since: float = 0.0
-    """When its first checkpoint came, monotonic."""
+    until: float = 0.0
+    """Until when it takes the parts of later checkpoints, monotonic."""
 
     @property
     def is_empty(self) -> bool:
@@ -61,7 +64,7 @@ class SegmentPart:
     @property
     def left(self) -> float:
         """Seconds until it takes no more; 0 once it has enough."""
-        return max(self.since + GATHER - time.monotonic(), 0.0) if self._has_room else 0.0
+        return max(self.until - time.monotonic(), 0.0) if self._has_room else 0.0
 
     @property
     def _has_room(self) -> bool:
@@ -168,7 +171,7 @@ class Segments:
         self._made: set[int] = set()
         self._uploads = Uploads(dialect.name, self._folder, dialect.limits.file_bytes)
         self._renamed: set[tuple[tuple[str, str], str]] = set()
-        self._counts, self._at = OperationCounts(), 0.0
+        self._counts, self._at, self._started = OperationCounts(), 0.0, time.monotonic()
         self._state, self._same = json.dumps(dict(state), sort_keys=True), 0
         self._child = Child(dialect, self._log, host)
         self._child.start("update", state, scope)
@@ -358,12 +361,16 @@ class Segments:
         else:
             self._emit_open()
             self._open, self._part = part, SegmentPart(part.number + 1)
-            part.since = time.monotonic()
+            part.until = time.monotonic() + self._gathering()
         self._open.state = state
         if not self._gather or not self._open.left:
             self._emit_open()
         if not self._ready:
             self._child.send({"acknowledged": self._counts.checkpoints})
+
+    def _gathering(self) -> float:
+        """Return the seconds for which a segment gathers that begins now."""
+        return min(max((time.monotonic() - self._started) * _AGE, GATHER), LONGEST_GATHER)
 
     def _check_progress(self, state: Mapping[str, Any]) -> None:
         text = json.dumps(state, sort_keys=True)

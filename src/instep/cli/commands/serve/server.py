@@ -6,14 +6,13 @@ A worker beside a server, in its process: it watches from a thread, and its lane
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import signal
 import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -68,16 +67,6 @@ class FileFollower:
     def __exit__(self, *_: object) -> None:
         self._ending.set()
         self._thread.join()
-
-
-_ARENA_MAX = -8  # M_ARENA_MAX of glibc's malloc.h
-
-
-def share_arenas(count: int = 2) -> None:
-    """Limit all threads to a few heaps. glibc gives each of a server's threads one of up to eight per core, and the
-    memory of a request stays in every heap that it ever used. Other systems are left alone."""
-    with suppress(AttributeError, OSError):
-        ctypes.CDLL(None).mallopt(_ARENA_MAX, count)
 
 
 ADMIN_KEY_FILE = "admin.key"
@@ -186,7 +175,6 @@ def serve(
 
     logs = LogSettings(log_options.format, log_options.level)
     configure(logs)
-    share_arenas()
     with opener() as app, listening(place.host, place.port) as taken:
         made = create_app(app, rates=Rates(place.rate), secure=bool(place.behind_proxy))
         config = uvicorn.Config(
