@@ -109,7 +109,8 @@ def _cursor_from(context: SyncContext, table: Table) -> str:
     if settings.cursor:
         return "instep.yml"
     if chosen is None:
-        return "nobody has set one" if table.cursor is None else "set before"
+        own = "the connector's default" if settings.mode == "stream" else "set before"
+        return "nobody has set one" if table.cursor is None else own
     start = f", first read from {chosen.start}" if chosen.start else ""
     return f"set by {chosen.who} on {chosen.at:%Y-%m-%d}{start}"
 

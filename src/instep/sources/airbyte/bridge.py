@@ -152,7 +152,8 @@ class Reading:
         """Fail the stream of a record or state that has text in front of it."""
         one = body if kind == "RECORD" else (body.get("stream") or {}).get("stream_descriptor") or {}
         why = f"it printed text in front of a {kind} message on the same line (the text is in the log)"
-        stream = self._streams.get((one.get("namespace") or "", one.get("stream" if kind == "RECORD" else "name")))
+        ref = str(one.get("namespace") or ""), str(one.get("stream" if kind == "RECORD" else "name") or "")
+        stream = self._streams.get(ref)
         if stream is None:
             raise Broken(f"{why}, so that nobody can tell whether it is one")
         stream.flush()

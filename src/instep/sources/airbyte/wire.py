@@ -84,10 +84,10 @@ def parts_of(line: bytes) -> Iterator[dict[str, Any] | str]:
             plain.append(text[at : found.end() - 1])
             at = found.end() - 1
             continue
-        plain.append(text[at : found.start()])
+        plain += [text[at : found.start()], "{}"]
         at = end
         if is_message(value):
-            _check_text("".join(plain), len(line))
+            _check_text("".join(plain[:-1]), len(line))
             yield text[begun : found.start()]
             yield _reread(text[found.start() : end])
             begun, plain = end, []
@@ -133,7 +133,7 @@ def _reread(text: str) -> Any:
     try:
         return from_json(text)
     except ValueError as error:
-        raise Broken(f"it sent a message that cannot be read: {error}") from None
+        raise Broken(f"it sent a message that is no JSON in UTF-8 on one line: {error}") from None
 
 
 def _check_text(text: str, size: int) -> None:
