@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from difflib import get_close_matches
+
+from instep.errors import InstepError
 
 LIKE = 0.6
 """How much of two names has to be the same, from 0 to 1."""
@@ -26,3 +28,35 @@ def did_you_mean(
     """Return the question with the closest known names in place of `{}`; if no name is close, return `otherwise`."""
     near = closest(name, known, most, like=like)
     return form.format(" or ".join(near)) if near else otherwise
+
+
+def closest_tables(name: str, known: Iterable[str], most: int = 3) -> list[str]:
+    """Return up to `most` of the known tables (`schema.table`) that may be meant: the same name in another schema or
+    case or without a schema, else the most similar path, else the most similar name."""
+    paths, names = dict[str, list[str]](), dict[str, list[str]]()
+    for path in known:
+        paths.setdefault(path.casefold(), []).append(path)
+        names.setdefault(path.casefold().rpartition(".")[2], []).append(path)
+    path = name.casefold()
+    own = path.rpartition(".")[2]
+    for key, pool in ((path, paths), (own, names)):
+        if key in pool:
+            return pool[key][:most]
+    for key, pool in ((path, paths), (own, names)):
+        if near := closest(key, pool):
+            return pool[near[0]][:most]
+    return []
+
+
+def unknown_table(
+    message: str,
+    name: str,
+    known: Collection[str],
+    otherwise: str = "see `instep status` for the tables that are synced",
+    *,
+    kind: type[InstepError] = InstepError,
+) -> InstepError:
+    """Return the error for a table that is not among the known ones. Its hint names the table that is probably meant,
+    else it is `otherwise`."""
+    near = closest_tables(name, known)
+    return kind(message, hint=f"did you mean {' or '.join(near)}?" if near else otherwise)

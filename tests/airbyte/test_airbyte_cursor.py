@@ -21,6 +21,11 @@ def users(key: tuple[str, ...] = ("id",), **columns: Any) -> Message:
     return stream(key=key, **columns) | OWN
 
 
+def by_default(*cursor: str, **columns: Any) -> Message:
+    """A stream that is read by this cursor unless the settings name another."""
+    return users(**columns) | {"default_cursor_field": list(cursor)}
+
+
 def orders(at: int) -> list[Line]:
     return [*records(at, at, "orders"), state(at, 1, "orders"), status(name="orders")]
 
@@ -43,6 +48,8 @@ def loaded(world: AirbyteWorld, settings: TableSettings, first: Message) -> Airb
     return world
 
 
+NOTHING = TableSettings()
+INFO = {"type": "object", "properties": {"at": INTEGER, "by": TEXT}}
 BY_AT, BY_CODE = TableSettings(cursor="at"), TableSettings(cursor="code")
 WHOLE = users(at=INTEGER, code=TEXT, name=TEXT)
 LOST: list[tuple[str, TableSettings, Message, Message, str]] = [
@@ -50,6 +57,13 @@ LOST: list[tuple[str, TableSettings, Message, Message, str]] = [
     ("a cursor of texts", BY_CODE, WHOLE, users(at=INTEGER, name=TEXT), "cursor.removed"),
     ("the key of the settings", TableSettings(key=("code",), cursor="at"),
      users((), at=INTEGER, code=TEXT, name=TEXT), users((), at=INTEGER, name=TEXT), "key.removed"),
+    ("a default cursor", NOTHING, by_default("at", at=INTEGER, name=TEXT), users(name=TEXT), "cursor.removed"),
+    ("a default cursor, beside another default", NOTHING, by_default("at", at=INTEGER, code=TEXT, name=TEXT),
+     by_default("code", code=TEXT, name=TEXT), "cursor.removed"),
+    ("a default cursor that is still said to be there", NOTHING, by_default("at", at=INTEGER, name=TEXT),
+     by_default("at", name=TEXT), "cursor.removed"),
+    ("a default cursor in an object", NOTHING, by_default("info", "at", info=INFO), by_default("info", "at", info={
+        **INFO, "properties": {"by": TEXT}}), "cursor.removed"),
     ("the key of an upsert", TableSettings(mode="upsert", cursor="at"), WHOLE,
      users((), at=INTEGER, code=TEXT, name=TEXT), "key.changed"),
 ]  # fmt: skip
@@ -98,6 +112,54 @@ def test_what_is_decided_is_how_it_is_read_from_then_on(
     assert kinds(world) == set()
     assert world.records("users", "id", "name") == [{"id": 2, "name": "m2"}, {"id": 3, "name": "m3"}]
     assert world.ids("orders") == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(("then", "mode", "cursor"), [
+    (users(code=TEXT, name=TEXT), "full_refresh", []),
+    (by_default("code", code=TEXT, name=TEXT), "incremental", ["code"]),
+])  # fmt: skip
+def test_a_default_cursor_that_was_given_up_is_followed_by_the_next_one(
+    world: AirbyteWorld, then: Message, mode: str, cursor: list[str]
+) -> None:
+    loaded(world, NOTHING, by_default("at", at=INTEGER, code=TEXT, name=TEXT))
+    world.streams = [then, ORDERS]
+    world.read(*orders(2))
+    world.answer("approved")
+    again = [record(id=i, code=f"c{i}", name=f"m{i}") for i in (2, 3)]
+    for at in (3, 4):
+        world.read(*again, state(3, 2), status(), *orders(at))
+    (read,) = [one for one in world.seen["catalog"]["streams"] if one["stream"]["name"] == "users"]
+    assert (read["sync_mode"], read["cursor_field"]) == (mode, cursor)
+    assert kinds(world) == set()
+    assert world.records("users", "id", "name") == [{"id": 2, "name": "m2"}, {"id": 3, "name": "m3"}]
+
+
+def test_another_default_is_a_change_and_the_accepted_cursor_counts_until_it_is_decided(world: AirbyteWorld) -> None:
+    columns = {"at": INTEGER, "code": TEXT, "name": TEXT}
+    loaded(world, NOTHING, by_default("at", **columns))
+    world.streams = [by_default("code", **columns), ORDERS]
+    report = world.read(record(id=3, at=30, code="c3", name="n3"), state(3, 1), status(), *orders(2))
+    assert world.statuses(report) == {"users": "paused", "orders": "done"}
+    assert kinds(world) == {"cursor.changed"}
+    cursors = [one["cursor_field"] for one in world.seen["catalog"]["streams"] if one["stream"]["name"] == "users"]
+    assert cursors == [["at"]]
+    world.streams = [by_default("at", **columns), ORDERS]
+    world.read(record(id=4, at=40, code="c4", name="n4"), state(4, 1), status(), *orders(3))
+    assert kinds(world) == set()
+    assert world.ids() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("then", [
+    stream(at=INTEGER, name=TEXT), stream(name=TEXT) | {"default_cursor_field": ["at"]},
+])  # fmt: skip
+def test_a_cursor_that_the_source_defines_by_itself_is_its_own_affair(world: AirbyteWorld, then: Message) -> None:
+    first = stream(at=INTEGER, name=TEXT) | {"default_cursor_field": ["at"]}
+    loaded(world, NOTHING, first)
+    world.streams = [then, ORDERS]
+    report = world.read(record(id=3, name="n3"), state(3, 1), status(), *orders(2))
+    assert world.statuses(report) == {"users": "done", "orders": "done"}
+    assert not kinds(world) & {"cursor.removed", "cursor.changed"}
+    assert world.ids() == [1, 2, 3]
 
 
 def test_a_key_that_the_source_defines_no_more_is_one_change(world: AirbyteWorld) -> None:

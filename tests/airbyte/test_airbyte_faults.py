@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -22,8 +24,10 @@ from airbyte_world import (
     trace,
 )
 from instep.errors import InstepError
+from instep.sources.airbyte.wire import Broken, parts_of
 
 ONE = '{"type":"RECORD","record":{"stream":"users","data":'
+FIRST, TWO = (f'{ONE}{{"id":{n}}}}}}}' for n in (1, 2))
 DONE = status()
 BOTH = [stream(name=TEXT), stream("orders")]
 ORDERS = [*records(1, 2, "orders"), state(2, 2, "orders"), status(name="orders")]
@@ -123,9 +127,39 @@ FAULTS = [
 
 ONE_ROW: list[Line] = [*records(1, 1), state(1, 1)]
 MORE = [
-    Fault("two messages in a line", [*ONE_ROW, f'{ONE}{{"id":2}}}}}}{ONE}{{"id":3}}}}}}', DONE], (1,), 1,
+    Fault("two messages in a line", [*ONE_ROW, f'{TWO}{ONE}{{"id":3}}}}}} ', state(3, 2), DONE], (1, 2, 3), 3),
+    Fault("a state behind a record in a line", [f"{FIRST}{json.dumps(state(1, 1))}", DONE], (1,), 1),
+    Fault("text behind a message", [*ONE_ROW, f"{TWO}12:00 INFO written", state(2, 1), DONE], (1, 2), 2),
+    Fault("colours and a bar in front of a message", [f"10%\r20%\r{FIRST}", f"\x1b[32m\x1b[0m {TWO}", state(2, 2),
+          DONE], (1, 2), 2),
+    Fault("text in front of a record", [*ORDERS, *ONE_ROW, f"Some log{TWO}", *records(3, 3), DONE], (1,), 1,
+          ("text in front of a RECORD message",), streams=BOTH, orders=True),
+    Fault("text in front of a state", [*ORDERS, *ONE_ROW, *records(2, 2), f"next: {json.dumps(state(2))}", DONE],
+          (1, 2), 1, ("text in front of a STATE message",), streams=BOTH, orders=True),
+    Fault("text in front of a record of no stream", [*ONE_ROW, f"Some log{TWO.replace('users', 'nobody')}", DONE],
+          (1,), 1, ("text in front of a RECORD message",)),
+    Fault("text in front of a message that is cut", [*ONE_ROW, f"Some log{TWO[:-9]}", DONE], (1,), 1,
           ("a message that is no JSON",)),
+    Fault("text in front of a status", [*ORDERS, *ONE_ROW, f"Some log{json.dumps(status('INCOMPLETE'))}"], (1,), 1,
+          ("it ended as INCOMPLETE",), streams=BOTH, orders=True),
+    Fault("text with objects that are no messages", [
+          *ONE_ROW, 'got {"record": {"stream": 1}} and {"type": "x"}',
+          'INFO {"a": {"b": [1, "cut', "{'type': 'RECORD'}",
+          DONE], (1,), 1),
+    Fault("one message within another", [*ONE_ROW, f"{TWO[:20]}{TWO}{TWO[20:]}", DONE], (1,), 1,
+          ("a message that is no JSON",)),
+    Fault("messages in an array", [*ONE_ROW, f"[{TWO}]", DONE], (1,), 1, ("in an array",)),
+    Fault("a message as a string", [*ONE_ROW, json.dumps(TWO), DONE], (1,), 1, ("as a JSON string",)),
+    Fault("a record of another type", [*ONE_ROW, TWO.replace("RECORD", "record"), DONE], (1,), 1,
+          ('a record whose `type` is "record"',)),
+    Fault("a record without a type", [*ONE_ROW, {"record": record(id=2)["record"]}, DONE], (1,), 1,
+          ("a record whose `type` is null",)),
+    Fault("nothing but records of another namespace", [*ORDERS, *(
+          {"type": "RECORD", "record": {"stream": "users", "namespace": "x", "data": {"id": n}}} for n in (1, 2)),
+          DONE], (), None, ("nothing of it came, but records of x.users",), streams=BOTH, orders=True),
     Fault("a message over two lines", [*ONE_ROW, ONE, '{"id":2}}}', DONE], (1,), 1, ("a message that is no JSON",)),
+    Fault("a message over many lines", [*ONE_ROW, *json.dumps(record(id=2), indent=1).splitlines(), DONE], (1,), 1,
+          ("a message that is no JSON",)),
     Fault("line ends of Windows", [f'{ONE}{{"id":1}}}}}}\r', state(1, 1), DONE], (1,), 1),
     Fault("a byte order mark", [f'\xef\xbb\xbf{ONE}{{"id":1}}}}}}', state(1, 1), DONE], (1,), 1),
     Fault("a byte order mark before what is no message", [f"\xef\xbb\xbf{ONE}", *ONE_ROW, DONE], (), None,
@@ -176,6 +210,31 @@ MORE = [
           notes="users.age: 1 values do not fit int64", streams=[stream(age=INTEGER)]),
     Fault("a stream without properties", [record(id=1), state(1, 1), DONE], (1,), 1, streams=[BARE]),
 ]  # fmt: skip
+
+
+WHOLE = [TWO, json.dumps(record(id=2)), json.dumps(state(2, 1)), json.dumps(shared_state(1, {"users": {"at": 2}}, 1)),
+         '{"record":{"stream":"users","data":{"id":2}},"type":"RECORD"}']  # fmt: skip
+
+
+@pytest.mark.parametrize("front", ["", "Some log"])
+@pytest.mark.parametrize("text", WHOLE)
+def test_a_record_or_state_that_is_cut_anywhere_is_noticed(text: str, front: str) -> None:
+    for at in range(1, len(text)):
+        with pytest.raises(Broken):
+            list(chain(*map(parts_of, [f"{front}{text[:at]}".encode(), text[at:].encode()])))
+
+
+LOGS = [
+    '{"level": "info", "message": "Traceback',
+    '{"type":"LOG","log":{"le', 'INFO {"a": 1}{"record": 2}', "{'type': 'RECORD'}",
+    '{"type": "object", "properties": {"record": {"type": "object"}}} is a schema', "RECORD STATE {}", '{"a":' * 500,
+    "{" * 5000, "[" * 100_000, 'got {"type": "record", "fields": []}', '{"state":"running", "why": no', "caf\xe9",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", LOGS)
+def test_text_that_is_no_message_is_text(text: str) -> None:
+    assert "".join(part for part in parts_of(text.encode()) if isinstance(part, str)) == text
 
 
 @pytest.mark.parametrize("fault", [*FAULTS, *MORE], ids=lambda fault: fault.name)

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.suggest import closest, did_you_mean
+from instep.errors import InstepError, NotFound
+from instep.suggest import closest, closest_tables, did_you_mean, unknown_table
 
 TABLES = ("public.order", "public.orders", "public.customer", "sales.refund")
 names = st.text(string.ascii_lowercase + "._", min_size=1, max_size=12)
@@ -68,3 +69,33 @@ def test_only_known_names_are_suggested_and_a_known_name_is_its_own_closest(name
     assert len(near) <= 3
     assert set(near) <= set(known)
     assert closest(name, [*known, name]) == [name]
+
+
+MANY = ("public.orders", "archive.orders", "public.customer", "public.Refund", "users")
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("orders", ["public.orders", "archive.orders"]),
+        ("sales.orders", ["public.orders", "archive.orders"]),
+        ("PUBLIC.ORDERS", ["public.orders"]),
+        ("public.ordres", ["public.orders"]),
+        ("customr", ["public.customer"]),
+        ("refund", ["public.Refund"]),
+        ("sales.user", ["users"]),
+        ("xyz", []),
+        ("", []),
+        (".", []),
+    ],
+)
+def test_a_table_is_found_by_its_name_alone_in_another_schema_and_case(name: str, found: list[str]) -> None:
+    assert closest_tables(name, MANY) == found
+
+
+def test_an_unknown_table_is_an_error_that_names_the_one_that_was_meant() -> None:
+    near = unknown_table("connection shop has no table customr", "customr", MANY)
+    assert (type(near), near.hint) == (InstepError, "did you mean public.customer?")
+    both = unknown_table("no table 'orders' is known", "orders", MANY, kind=NotFound)
+    assert (type(both), both.hint) == (NotFound, "did you mean public.orders or archive.orders?")
+    assert unknown_table("no {}", "xyz", []).hint == "see `instep status` for the tables that are synced"

@@ -314,6 +314,9 @@ class Shown:
     def table(self, path: str, *, rows: int = 0, bytes: int = 0, step: str = "") -> None:
         self.lines.append(f"{path} {rows} {step}")
 
+    def received(self, path: str, rows: int, expected: int) -> None:
+        self.lines.append(f"{path or 'in all'} {rows} of {expected} received")
+
 
 def event(number: int, type: str, seconds: int, **data: Any) -> dict[str, Any]:
     return {"number": number, "type": type, "at": (NOW + timedelta(seconds=seconds)).isoformat(), "data": data}
@@ -344,6 +347,13 @@ def test_a_job_is_followed_by_what_happens_after_it_began() -> None:
             return ServerAnswer(
                 200, {}, json.dumps(dataclasses.asdict(turns[at][0]), default=datetime.isoformat).encode()
             )
+        if path == "/api/v1/runs/r":
+            some = (
+                {"": {"rows": 7, "expected": 9}, "public.t": {"rows": 5, "expected": 0}}
+                if len(turns[at][1]) > 2
+                else {}
+            )
+            return ServerAnswer(200, {}, json.dumps({"detail": {"received": some} if some else {}}).encode())
         newest_first = sorted(turns[at][1], key=lambda e: -int(e["number"]))
         return ServerAnswer(200, {}, json.dumps({"items": newest_first, "next_cursor": None}).encode())
 
@@ -358,6 +368,8 @@ def test_a_job_is_followed_by_what_happens_after_it_began() -> None:
         "sync r",
         "public.t 5 done",
         "public.u 0 failed",
+        "in all 7 of 9 received",
+        "public.t 5 of 0 received",
     ]
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import sys
+import time
 from contextlib import AbstractContextManager, nullcontext
 
 import pytest
-from remote_world import World
+from remote_world import PROJECT, World
 
+from airbyte_world import PLAYER, records, state, status, stream, trace
 from command_runs import every_command
 from instep.backends.calls import ROUNDS, erase_row
 from instep.backends.http.client import Client
@@ -17,6 +21,7 @@ from instep.bootstrap import open_project
 from instep.cli.backend import LOCAL_COMMANDS, REMOTE, WHY, is_remote
 from instep.cli.main import main
 from instep.errors import Conflict
+from instep.operations.everyday.sync import SyncRequest
 from instep.operations.immediate.decisions import SwitchSelectionRequest
 from instep.sync.progress import Silent
 from instep.sync.run import RunScope, sync
@@ -99,6 +104,46 @@ def test_what_a_run_holds_of_a_row_meanwhile_is_erased_too(world: World, more: i
     else:
         assert erase_row(backend, "shop", "main.item", {"id": "1"}) == 1 + more
         assert world.ok("quarantine", "list", "--all", "--output", "json").json["total"] == 0
+
+
+class Received(Silent):
+    """What was shown as received, by table."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, set[tuple[int, int]]] = {}
+
+    def received(self, path: str, rows: int, expected: int) -> None:
+        self.rows.setdefault(path, set()).add((rows, expected))
+
+
+def test_what_a_connector_sends_is_shown_while_it_sends(world: World) -> None:
+    player, gate = world.folder / "player.py", world.folder / "gate"
+    player.write_text(PLAYER)
+    expected = trace("ESTIMATE", type="STREAM", name="users", row_estimate=4)
+    lines = [expected, *records(1, 3), ["wait", str(gate)], *records(4, 4), state(4, 4), status()]
+    script = {"specification": {}, "streams": [stream()], "after": [stream()], "lines": lines}
+    (world.folder / "script.json").write_text(json.dumps(script))
+    command = json.dumps([sys.executable, str(player)])
+    project = PROJECT.replace("{type: sqlite, path: shop.db}", f"{{type: airbyte, command: {command}}}")
+    (world.folder / "instep.yml").write_text(project)
+    shown = Received()
+
+    def watch() -> AbstractContextManager[Silent]:
+        return nullcontext(shown)
+
+    def sleep(seconds: float) -> None:
+        if shown.rows:
+            gate.touch()
+        time.sleep(seconds)
+
+    assert world.here("detect").code == 0
+    assert world.here("apply", "--yes").code == 0
+    client = Client(world.url, ApiKeySecret(world.key), "0.1.0")
+    backend = RemoteBackend(client, Follower(client, watch, str, sleep=sleep), str, world.folder)
+    with world.working():
+        report = backend.operations.run("shop", SyncRequest())
+    assert [(t.table, t.read, t.status) for t in report.tables] == [(("", "users"), 4, "done")]
+    assert (3, 4) in shown.rows[""] & shown.rows["users"]
 
 
 def test_while_a_run_is_alive_nobody_says_that_nothing_is_held(world: World) -> None:

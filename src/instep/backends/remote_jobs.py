@@ -27,6 +27,19 @@ class Shows(Protocol):
 
     def table(self, path: str, *, rows: int = 0, bytes: int = 0, step: str = "") -> None: ...
 
+    def received(self, path: str, rows: int, expected: int) -> None: ...
+
+
+@dataclass
+class _Shown:
+    """What was shown of a job so far."""
+
+    status: str = ""
+    event: int = 0
+    """The number of the last event."""
+    run: str = ""
+    """The run that the job has begun last."""
+
 
 @dataclass
 class Follower:
@@ -57,12 +70,14 @@ class Follower:
             raise
 
     def _until_over(self, id: str, shows: Shows) -> Job:
-        seen, reported, waits = 0, "", self.waits()
+        shown, waits = _Shown(), self.waits()
         while not (job := record(Job, self.client.get(f"/queue/{part(id)}"))).over:
-            if (text := job_status(job)) != reported:
-                shows.step(reported := text)
+            if (text := job_status(job)) != shown.status:
+                shows.step(text)
+                shown.status = text
             if job.status == "running":
-                seen = self._events(job, seen, shows)
+                self._show_events(job, shown, shows)
+                self._show_received(shown, shows)
             self.sleep(next(waits))
         return job
 
@@ -73,18 +88,26 @@ class Follower:
             yield min(wait, self.poll)
             wait = min(2 * wait, self.poll)
 
-    def _events(self, job: Job, seen: int, shows: Shows) -> int:
-        """Show the events of the connection since the job began, oldest first; return the last event's number."""
+    def _show_events(self, job: Job, shown: _Shown, shows: Shows) -> None:
+        """Show the events of the connection since the job began, oldest first."""
         page = self.client.get("/events", connection=job.connection, limit=200)["items"]
         for event in reversed(page):
-            if event["number"] > seen and (not job.started or event["at"] >= _text(job)):
-                _show(shows, event["type"], event["data"])
-        return max([seen, *(int(e["number"]) for e in page)])
+            if event["number"] > shown.event and (not job.started or event["at"] >= _text(job)):
+                _show_event(event["type"], event["data"], shown, shows)
+        shown.event = max([shown.event, *(int(e["number"]) for e in page)])
+
+    def _show_received(self, shown: _Shown, shows: Shows) -> None:
+        """Show what a connector has sent so far, as the record of the run has it every few seconds."""
+        if shown.run:
+            received = self.client.get(f"/runs/{part(shown.run)}")["detail"].get("received") or {}
+            for path, one in received.items():
+                shows.received(path, int(one["rows"]), int(one["expected"]))
 
 
-def _show(shows: Shows, type: str, data: Mapping[str, Any]) -> None:
+def _show_event(type: str, data: Mapping[str, Any], shown: _Shown, shows: Shows) -> None:
     if type == "run.started":
-        shows.step(f"{data.get('kind', 'run')} {data.get('run', '')}")
+        shown.run = str(data.get("run", ""))
+        shows.step(f"{data.get('kind', 'run')} {shown.run}")
     elif type in ("table.loaded", "table.failed"):
         step = "done" if type == "table.loaded" else "failed"
         shows.table(str(data.get("table", "")), rows=int(data.get("read", 0)), step=step)

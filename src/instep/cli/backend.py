@@ -112,9 +112,9 @@ def table_ref(backend: Backend, connection: str, path: str) -> tuple[str, str]:
 
     known = accepted_tables(backend, connection)
     if path not in known:
-        from instep.sync.context import unknown_table
+        from instep.suggest import unknown_table
 
-        raise unknown_table(f"connection {connection} has no table", path, known)
+        raise unknown_table(f"connection {connection} has no table {path}", path, known)
     return known[path]
 
 

@@ -11,6 +11,7 @@ from instep.model import Job
 from instep.schema.catalog.catalog import Table
 from instep.store.catalogs.backfills import Backfill
 from instep.store.store import Store
+from instep.suggest import did_you_mean, unknown_table
 
 
 @dataclass(frozen=True)
@@ -28,17 +29,16 @@ class Cancelled:
 
 def accepted_table(store: Store, connection: str, path: str, columns: Collection[str]) -> Table:
     """Return the accepted table that is called so; NotFound if it or one of these columns is not there."""
-    table = next((one for one in store.accepted.catalog(connection).tables if one.path == path), None)
-    if table is None:
-        raise _unknown("table", path)
+    tables = {table.path: table for table in store.accepted.catalog(connection).tables}
+    if (table := tables.get(path)) is None:
+        raise unknown_table(
+            f"no table {path!r} is known", path, tables, "list the tables, or check the name", kind=NotFound
+        )
     known = {column.name for column in table.columns}
     if missing := [name for name in columns if name not in known]:
-        raise _unknown("column", f"{path}.{missing[0]}")
+        hint = did_you_mean(missing[0], known, "list the columns, or check the name")
+        raise NotFound(f"no column {f'{path}.{missing[0]}'!r} is known", hint=hint)
     return table
-
-
-def _unknown(kind: str, name: str) -> NotFound:
-    return NotFound(f"no {kind} {name!r} is known", hint=f"list the {kind}s, or check the name")
 
 
 def cancel(store: Store, connection: str, table: Table, columns: Collection[str], who: str) -> Cancelled:

@@ -17,7 +17,7 @@ from instep.schema.changes.diff import pair, pair_columns
 from instep.schema.changes.version import Ref, between, comparable
 from instep.store.history.events import LoggedEvent
 from instep.store.store import Store
-from instep.suggest import did_you_mean
+from instep.suggest import unknown_table
 
 Spot = tuple[Ref, str]
 """An accepted table (column "") or column."""
@@ -234,8 +234,8 @@ def _find(past: _AcceptedHistory, connection: str, text: str) -> tuple[int, Spot
                 fits = ", ".join(_path(s) for s in tables[:5])
                 raise InstepError(f"connection {connection}: {text} may be {fits}", hint="name the schema, too")
     known = {name for c in past.catalogs for names in (_full, _short) for _, name in names(c)}
-    hint = did_you_mean(text, known, "see `instep schema show` for what is accepted")
-    raise InstepError(f"connection {connection} never had a table or column {text}", hint=hint)
+    message = f"connection {connection} never had a table or column {text}"
+    raise unknown_table(message, text, known, "see `instep schema show` for what is accepted")
 
 
 def _full(catalog: Catalog) -> Iterator[tuple[Spot, str]]:

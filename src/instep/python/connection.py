@@ -241,9 +241,9 @@ class Connection:
         """Return the accepted table of this path (`schema.table`); InstepError if there is none."""
         found = calls.accepted_tables(self._backend, self.name)
         if path not in found:
-            from instep.sync.context import unknown_table
+            from instep.suggest import unknown_table
 
-            raise unknown_table(f"connection {self.name} has no accepted table", path, found)
+            raise unknown_table(f"connection {self.name} has no accepted table {path}", path, found)
         return Table(path, found[path], self.name, self._backend, self._watch)
 
     def schema(self, side: Side = "accepted", at: datetime | None = None) -> Catalog:

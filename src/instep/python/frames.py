@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from instep.errors import NotFound
 from instep.python.results import QueryResult
 from instep.schema.planning.naming import quote
-from instep.suggest import did_you_mean
+from instep.suggest import unknown_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -64,8 +64,8 @@ class DestinationTable:
         if found:
             raise NotFound(f"several tables are called {name}", hint=f"name one: {', '.join(map('.'.join, found))}")
         names = sorted(map(".".join, known))
-        hint = did_you_mean(name, names, f"the destination has {', '.join(names[:8]) or 'no tables'}")
-        raise NotFound(f"the destination has no table {name}", hint=hint)
+        listed = f"the destination has {', '.join(names[:8]) or 'no tables'}"
+        raise unknown_table(f"the destination has no table {name}", name, names, listed, kind=NotFound)
 
     def to_spark(self, spark: SparkSession | None = None) -> DataFrame:
         """Return the table as a Spark DataFrame, with the rows that `query` returns.

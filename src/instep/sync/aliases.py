@@ -16,7 +16,7 @@ from instep.schema.catalog.catalog import Catalog, Table
 from instep.schema.planning.aliases import OldName, View, current_names, is_present, renames, views, why_over
 from instep.schema.planning.naming import destination_ref
 from instep.schema.planning.plan import Plan, desired
-from instep.suggest import did_you_mean
+from instep.suggest import unknown_table
 from instep.sync.claim import claimed
 from instep.sync.context import Ref, SyncContext
 
@@ -147,8 +147,7 @@ def of_table(context: SyncContext, path: str, only: str = "") -> list[OldName]:
     table, or none that is called `only`."""
     known = {t.path: t for t in context.store.accepted.catalog(context.name).tables if t.alias}
     if path not in known:
-        hint = did_you_mean(path, known, "write schema.table, as `instep status` shows it")
-        raise InstepError(f"connection {context.name} has no table {path}", hint=hint)
+        raise unknown_table(f"connection {context.name} has no table {path}", path, known)
     ref = destination_ref(known[path], context.naming)
     found = [n for n in context.store.old_names.of(context.name) if n.table == ref and not n.batch]
     if only and only not in {n.old for n in found}:

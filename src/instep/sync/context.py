@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from instep.destinations.base import FileWorkers
 from instep.destinations.facets import Destination
-from instep.errors import InstepError
 from instep.model import LogNames, Run
 from instep.project.sections.tables import TableSettings
 from instep.schema.catalog.catalog import Table
@@ -25,7 +24,7 @@ from instep.schema.selection.pii import Protect
 from instep.schema.selection.selection import Selection, is_on
 from instep.sources.base import Discovery, Source
 from instep.store.store import Store
-from instep.suggest import did_you_mean
+from instep.suggest import unknown_table
 from instep.sync.progress import Progress, Silent
 
 if TYPE_CHECKING:
@@ -141,12 +140,6 @@ class SyncContext:
             yield
 
 
-def unknown_table(written: str, name: str, known: Collection[str]) -> InstepError:
-    """Return the error for an unknown table; `written` is all of the message but the name."""
-    hint = did_you_mean(name, known, "see `instep status` for the tables that are synced")
-    return InstepError(f"{written} {name}", hint=hint)
-
-
 def check_named(context: SyncContext, names: Collection[str], seen: Discovery) -> None:
     """Raise InstepError for paths that are neither accepted nor at the source and switched on; writes nothing."""
     if not names:
@@ -157,4 +150,4 @@ def check_named(context: SyncContext, names: Collection[str], seen: Discovery) -
     )
     known = {t.path for t in accepted.tables} | {t.path for t in seen.catalog.tables if is_on(chosen.now, t)[0]}
     for name in sorted(set(names) - known):
-        raise unknown_table(f"connection {context.name} syncs no table", name, known)
+        raise unknown_table(f"connection {context.name} syncs no table {name}", name, known)

@@ -18,7 +18,8 @@ from instep.sources.stream import Streams
 from instep.spark.frames import FrameReader
 from instep.spark.types import arrow_type
 from instep.stage.spec import Chunk, InvalidValue, StageSpec, SystemColumns
-from instep.sync.context import SyncContext, unknown_table
+from instep.suggest import unknown_table
+from instep.sync.context import SyncContext
 from instep.sync.detection.detect import detect
 from instep.sync.detection.filters import faulty_filters
 from instep.sync.loading.task_specs import stage_columns
@@ -52,7 +53,8 @@ def _table(context: SyncContext, path: str) -> Table:
     accepted = context.store.accepted.catalog(context.name)
     table = next((t for t in accepted.tables if t.path == path), None)
     if table is None:
-        raise unknown_table(f"connection {context.name} has accepted no table", path, [t.path for t in accepted.tables])
+        message = f"connection {context.name} has accepted no table {path}"
+        raise unknown_table(message, path, [t.path for t in accepted.tables])
     if table.retained:
         raise Blocked(f"table {path} is not in the source any more", hint="its rows are at the destination")
     if stopped := next((p for p in context.store.pauses.active(context.name) if p.table in (None, table.ref)), None):

@@ -28,7 +28,7 @@ from instep.store.catalogs.connection_status import (
 from instep.store.history.recorded_event import LoggedEvent
 from instep.store.store import Store
 from instep.store.work.runs import LatestOutcome
-from instep.suggest import did_you_mean
+from instep.suggest import unknown_table
 
 if TYPE_CHECKING:
     from instep.sync.context import Ref, SyncContext
@@ -59,8 +59,7 @@ def table_status(context: SyncContext, path: str) -> TableStatus:
     store, accepted = context.store, context.store.accepted.catalog(context.name)
     known = {t.path: t for t in accepted.tables}
     if path not in known:
-        hint = did_you_mean(path, known, "write schema.table, as `instep status` shows it")
-        raise InstepError(f"connection {context.name} has no table {path}", hint=hint)
+        raise unknown_table(f"connection {context.name} has no table {path}", path, known)
     table = known[path]
     choice, trouble = _choice(context, table)
     return TableStatus(
@@ -110,7 +109,8 @@ def _cursor_from(context: SyncContext, table: Table) -> str:
     if settings.cursor:
         return "instep.yml"
     if chosen is None:
-        return "nobody has set one" if table.cursor is None else "set before"
+        own = "the connector's default" if settings.mode == "stream" else "set before"
+        return "nobody has set one" if table.cursor is None else own
     start = f", first read from {chosen.start}" if chosen.start else ""
     return f"set by {chosen.who} on {chosen.at:%Y-%m-%d}{start}"
 

@@ -139,12 +139,14 @@ def _cursor(table: Table, settings: TableSettings) -> str | None:
 
 
 def with_settings(source: Table, accepted: Table | None, settings: TableSettings) -> Table:
-    """Return the source table with the key and cursor that the settings name.
+    """Return the source table with the key and cursor that the settings name, else with its own.
 
     A cursor or key column that was renamed keeps its role: it is followed by the source's column id.
     """
     by_name = {c.name: c for c in source.columns}
-    cursor = _follow(settings.cursor or None, by_name, source, accepted, accepted.cursor if accepted else None)
+    cursor = source.cursor
+    if settings.cursor:
+        cursor = _follow(settings.cursor, by_name, source, accepted, accepted.cursor if accepted else None)
     columns = source.columns
     if settings.key and not source.key:
         before = accepted.key if accepted and len(accepted.key) == len(settings.key) else (None,) * len(settings.key)
@@ -156,11 +158,11 @@ def with_settings(source: Table, accepted: Table | None, settings: TableSettings
 
 
 def _follow(
-    name: str | None, by_name: dict[str, Column], source: Table, accepted: Table | None, before: str | None
+    name: str, by_name: dict[str, Column], source: Table, accepted: Table | None, before: str | None
 ) -> str | None:
     """Return the column's name today; `before` is the accepted name of the same role, for a rename that was accepted
     earlier."""
-    if name is None or name in by_name:
+    if name in by_name:
         return name
     if accepted is None:
         return None

@@ -20,6 +20,7 @@ from instep.operations.spec import QueryWork
 from instep.schema.catalog.catalog import Column, Table
 from instep.schema.selection.selection import Pattern
 from instep.store.catalog_documents import Ref
+from instep.suggest import unknown_table
 
 SHOWN_PATHS = 100
 """Paths that the answer about a pattern has."""
@@ -182,7 +183,10 @@ class SelectedColumns(QueryWork):
         part = PartialSelection(context.project, context.store, context.connection(query.connection))
         ref = next((ref for ref in part.known if _path(ref) == query.table), None)
         if ref is None:
-            raise NotFound.of("table", query.table)
+            paths = list(map(_path, part.known))
+            raise unknown_table(
+                f"no table {query.table!r} is known", query.table, paths, "check the name", kind=NotFound
+            )
         listing = part.listing([ref])
         states = TableStates(part, listing)
         table = states.table(ref)

@@ -23,7 +23,7 @@ from instep.schema.selection.pii import by_name
 from instep.schema.selection.selection import Pattern, Selection, column_is_on, hashed
 from instep.store.catalogs.discoveries import CachedDiscovery
 from instep.store.store import Store
-from instep.suggest import did_you_mean
+from instep.suggest import unknown_table
 
 WORDS: Mapping[Verb, str] = {"on": "on", "off": "off", "hash": "hashed", "unhash": "clear"}
 
@@ -168,10 +168,8 @@ def _gone(switch: Switch) -> SwitchTarget:
 
 
 def _missing(place: SwitchedConnection, path: str, every: Collection[str]) -> SwitchTarget:
-    raise InstepError(
-        f"connection {place.connection} has no schema, table or column {path}",
-        hint=did_you_mean(path, every, _LISTED),
-    )
+    message = f"connection {place.connection} has no schema, table or column {path}"
+    raise unknown_table(message, path, every, _LISTED)
 
 
 def steps(place: SwitchedConnection, verb: Verb, chosen: Sequence[SwitchTarget]) -> list[SwitchStep]:

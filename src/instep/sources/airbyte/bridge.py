@@ -15,7 +15,6 @@ import shutil
 import subprocess
 import sys
 import time
-from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -27,7 +26,19 @@ from pydantic_core import from_json
 
 from instep.sources.airbyte.state import ConnectorProgress
 from instep.sources.airbyte.stream_rows import StreamPlan, StreamRows, noted_changes
-from instep.sources.airbyte.wire import Broken, FrameWriter, Lines, SpilledFrames, private_folder, write_private
+from instep.sources.airbyte.wire import (
+    BODIES,
+    Broken,
+    FrameWriter,
+    Lines,
+    SpilledFrames,
+    check_value,
+    is_blank,
+    parts_of,
+    private_folder,
+    without_mark,
+    write_private,
+)
 from instep.stage.pandas_free import hide_pandas
 
 Ref = tuple[str, str]
@@ -109,32 +120,45 @@ class Reading:
         try:
             message = from_json(line)
         except ValueError as error:
-            self._take_text(line, str(error))
+            self._take_parts(without_mark(line), str(error))
             return
         kind = message.get("type") if isinstance(message, dict) else None
         if kind == "RECORD":
             self._take_record(message.get("record"), len(line))
-        elif kind in ("STATE", "TRACE", "LOG", "CONTROL"):
-            try:
-                self._take_other(kind, message)
-            except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
-                raise Broken(f"it sent a {kind} message that cannot be read: {error}") from None
-        elif line.strip() and not isinstance(kind, str):
+        elif isinstance(kind, str) and kind in BODIES:
+            self._take_other(kind, message)
+        else:
+            check_value(message)
             self._log("info", line.decode("utf-8", "replace"))
 
-    def _take_text(self, line: bytes, why: str) -> None:
-        """Log a line that is no JSON; one that looks like a message is an error, as it may have been a record. Some
-        programs begin their output with a byte order mark."""
-        if line.startswith(BOM_UTF8):
-            self._take(line.removeprefix(BOM_UTF8))
+    def _take_parts(self, line: bytes, why: str) -> None:
+        """Take the messages of a line that is more than one, and log the text between them. Text in front of a record
+        or state makes it doubtful: it may be a quotation, and must not be lost either."""
+        if not line.strip():
             return
-        text = line.decode("utf-8", "replace").strip()
-        if not text:
-            return
-        if text.startswith("{") and '"type"' in text and ("RECORD" in text or "STATE" in text):
-            place = why.rpartition(" at ")[2]
-            raise Broken(f"it sent a message that is no JSON in UTF-8 (at {place}), of {len(line):,} bytes")
-        self._log("info", text)
+        text = ""
+        for part in parts_of(line):
+            if isinstance(part, str):
+                text = part
+                if not is_blank(part):
+                    self._log("info", part.strip())
+            elif not is_blank(text) and part["type"] in ("RECORD", "STATE"):
+                self._refuse(part["type"], part[BODIES[part["type"]]])
+            elif part["type"] == "RECORD":
+                self._take_record(part["record"], len(line))
+            else:
+                self._take_other(part["type"], part)
+
+    def _refuse(self, kind: str, body: Mapping[str, Any]) -> None:
+        """Fail the stream of a record or state that has text in front of it."""
+        one = body if kind == "RECORD" else (body.get("stream") or {}).get("stream_descriptor") or {}
+        why = f"it printed text in front of a {kind} message on the same line (the text is in the log)"
+        ref = str(one.get("namespace") or ""), str(one.get("stream" if kind == "RECORD" else "name") or "")
+        stream = self._streams.get(ref)
+        if stream is None:
+            raise Broken(f"{why}, so that nobody can tell whether it is one")
+        stream.flush()
+        stream.fail(f"{why}, so that nobody can tell whether it is one")
 
     def _take_record(self, record: Any, size: int) -> None:
         data = record.get("data") if isinstance(record, dict) else None
@@ -154,7 +178,20 @@ class Reading:
             return
         stream.take(data, size, noted_changes(meta) if (meta := record.get("meta")) else ())
 
+    def _check_named(self, stream: StreamRows) -> None:
+        """Fail a stream of which nothing came, beside records of its name under another namespace: they are its own."""
+        ref = stream.plan.ref
+        others = [other for other, count in self._counted.items() if other[1] == ref[1] and count]
+        if others and not stream.total:
+            stream.fail(f"nothing of it came, but records of {', '.join(map(_path, others))}: the namespace differs")
+
     def _take_other(self, kind: str, message: dict[str, Any]) -> None:
+        try:
+            self._take_message(kind, message)
+        except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
+            raise Broken(f"it sent a {kind} message that cannot be read: {error}") from None
+
+    def _take_message(self, kind: str, message: dict[str, Any]) -> None:
         match kind:
             case "STATE":
                 self._take_state(message["state"])
@@ -197,6 +234,7 @@ class Reading:
         if count is not None and int(count) != came and not stream.fault:
             stream.flush()
             stream.fail(f"its state is about {int(count):,} records, and {came:,} came")
+        self._check_named(stream)
         if stream.fault or stream.plan.overwrite or stream.closed:
             return False
         stream.offer(one.get("stream_state"))
@@ -269,6 +307,7 @@ class Reading:
 
     def _complete(self, stream: StreamRows) -> None:
         """Complete a stream: all its rows have come. One that is read as a whole begins again in the next run."""
+        self._check_named(stream)
         stream.finish()
         if not stream.plan.resumes and not stream.fault:
             self._count_records(stream.plan.ref, stream.good)
@@ -320,7 +359,7 @@ class Reading:
         for text in (text for stream in self._streams.values() for text in stream.warnings()):
             self._frames.send({"frame": "warning", "message": text})
         for ref, count in self._counted.items():
-            text = f"{'.'.join(map(str, filter(None, ref)))}: {count:,} records of a stream that was not asked for"
+            text = f"{_path(ref)}: {count:,} records of a stream that was not asked for"
             self._frames.send({"frame": "warning", "message": text})
         failed = {s.plan.path: self._why(s, broken, code) for s in self._streams.values() if self._is_failed(s)}
         if not failed and not broken and code == 0 and not self._errors:
@@ -393,6 +432,10 @@ def one_generation(request: Mapping[str, Any], ref: Ref) -> int:
 
 def _ref(descriptor: Mapping[str, Any]) -> Ref:
     return str(descriptor.get("namespace") or ""), str(descriptor["name"])
+
+
+def _path(ref: Ref) -> str:
+    return ".".join(filter(None, ref))
 
 
 def _exit(code: int | None) -> str:

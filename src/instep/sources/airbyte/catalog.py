@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -45,6 +45,10 @@ class StreamTable:
     key_values: Mapping[str, ColumnPath]
     required: frozenset[str]
     lost: str = ""
+    """What it was read by and does not have any more, so that it is not read until somebody has decided about that;
+    "" for nothing."""
+    cursor_column: str = ""
+    """The column that `cursor` is, or is in, where the connector leaves it to us; "" if there is none."""
 
     @property
     def ref(self) -> Ref:
@@ -61,6 +65,7 @@ class StreamTable:
             "table": self.ref[1],
             "declared": True,
             "key": list(self.key),
+            "cursor": self.cursor_column,
             "columns": {name: str(kind) for name, kind in self.columns.items()},
         }
 
@@ -126,7 +131,8 @@ def _table(
         raise _cannot(path, "be read by `cdc`", "leave `mode` out: it is incremental where the connector supports that")
     overwrite = settings.mode == "full_refresh" or (settings.mode == "auto" and sync_mode == "full_refresh")
     key_paths = () if settings.mode == "append" else _key(stream, path, settings, accepted)
-    lost = _lost(stream, settings, accepted, key_paths)
+    cursor_column = _cursor_column(stream, settings, accepted, columns)
+    lost = _lost(stream, settings, accepted, key_paths, columns, cursor_column)
     if settings.mode == "upsert" and not key_paths and not lost:
         raise _cannot(path, "be synced by upsert: it has no primary key", "name columns: `key: [...]`")
     key = tuple("_".join(one) for one in key_paths)
@@ -144,17 +150,27 @@ def _table(
         key_values=key_values,
         required=required(schema) & columns.keys(),
         lost=lost,
+        cursor_column=cursor_column,
     )
 
 
-def _lost(stream: Mapping[str, Any], settings: TableSettings, accepted: Table | None, key: Sequence[ColumnPath]) -> str:
+def _lost(
+    stream: Mapping[str, Any],
+    settings: TableSettings,
+    accepted: Table | None,
+    key: Sequence[ColumnPath],
+    columns: Collection[str],
+    cursor_column: str,
+) -> str:
     """Return the accepted cursor or key by which the stream cannot be read any more, "" if there is none."""
     if accepted is None:
         return ""
     there = properties(stream.get("json_schema"))
     cursor = accepted.cursor
-    if cursor and cursor not in there and not stream.get("source_defined_cursor") and settings.mode != "full_refresh":
-        return f"its cursor {cursor}"
+    if cursor and not stream.get("source_defined_cursor") and settings.mode != "full_refresh":
+        is_nested = not settings.cursor and is_object(there.get(cursor, {}))
+        if not (cursor_column if is_nested else cursor in there or cursor in columns):
+            return f"its cursor {cursor}"
     named = set(settings.key) & set(accepted.key)
     if gone := [name for name in accepted.key if name in named and name not in there]:
         return f"{', '.join(gone)} of its primary key"
@@ -192,15 +208,43 @@ def _inner(schema: Any, path: ColumnPath, root: Any) -> Iterable[tuple[ColumnPat
 
 
 def _cursor(stream: Mapping[str, Any], path: str, settings: TableSettings, accepted: Table | None) -> tuple[str, ...]:
-    """Return the cursor; one that the settings name and an accepted table does not have any more counts for nothing."""
-    default = tuple(map(str, stream.get("default_cursor_field") or ()))
-    if stream.get("source_defined_cursor") or not settings.cursor:
+    """Return the cursor; one that the settings name and an accepted table does not have any more counts for nothing.
+    Without one in the settings, a stream is read by what was accepted as long as that is there: another default is a
+    change to decide."""
+    default, there = _default_cursor(stream), properties(stream.get("json_schema"))
+    if stream.get("source_defined_cursor"):
         return default
-    if settings.cursor not in properties(stream.get("json_schema")):
+    if not settings.cursor:
+        before = accepted.cursor if accepted is not None else None
+        has_other = before in there and before not in default[:1] and not is_object(there[before])
+        return (str(before),) if has_other else default
+    if settings.cursor not in there:
         if accepted is not None:
             return default
         raise _cannot(path, f"be read by the cursor {settings.cursor}: it has no such property", "correct `cursor`")
     return (settings.cursor,)
+
+
+def _default_cursor(stream: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(map(str, stream.get("default_cursor_field") or ()))
+
+
+def _cursor_column(
+    stream: Mapping[str, Any], settings: TableSettings, accepted: Table | None, columns: Collection[str]
+) -> str:
+    """Return the column that the default cursor is, or is in, if the stream is read by it; "" if there is none."""
+    if settings.mode == "full_refresh":
+        return ""
+    before = (accepted.cursor if accepted is not None else None) or ""
+    if stream.get("source_defined_cursor") or "incremental" not in (stream.get("supported_sync_modes") or ()):
+        return before if before in columns else ""
+    default = _default_cursor(stream)
+    inside = stream.get("json_schema")
+    for name in default:
+        if name not in (there := properties(inside)):
+            return ""
+        inside = there[name]
+    return next((name for name in ("_".join(default), *default[:1]) if name in columns), "")
 
 
 def _key(

@@ -14,11 +14,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from pydantic_core import from_json
 
 from instep.errors import InstepError, ProjectError, ReadError
 from instep.private import write_private
@@ -27,6 +29,7 @@ from instep.redaction import hide
 from instep.sources.airbyte.config import AirbyteConfig
 from instep.sources.airbyte.program import Program, program
 from instep.sources.airbyte.specification import Specification, check_configuration
+from instep.sources.airbyte.wire import Broken, parts_of, without_mark
 from instep.sources.connector.child import sandboxed
 from instep.sources.connector.config import MIB, Hidden
 from instep.sources.connector.dialect import LOCAL_HOST, passed_environment
@@ -44,6 +47,8 @@ MOST_BYTES = 256 << 20
 _AFTERWARDS = 60.0
 """Seconds that a program may take to end after its answer."""
 _END = 30.0
+_DEEPEST = 200
+"""The levels of JSON that are read."""
 _LINE = 10_000
 _ANSWERS = {
     "spec": ("SPEC", "spec"),
@@ -229,10 +234,9 @@ def _answer(
     answer: Mapping[str, Any] | None = None
     error: Mapping[str, Any] | None = None
     with _process(config, found, command, configuration, hidden, log) as process:
-        for line in process.lines():
-            message = _message(line)
-            if message is None:
-                log(LogLine("info", hidden.clean(line.decode("utf-8", "replace"))[:_LINE], "stdout"))
+        for message in _messages(config.name, command, process.lines()):
+            if isinstance(message, str):
+                log(LogLine("info", hidden.clean(message)[:_LINE], "stdout"))
                 continue
             for one in log_lines(message, hidden):
                 log(one)
@@ -253,13 +257,23 @@ def _answer(
     raise _no_answer(config, command, ended, answered=answer is not None)
 
 
-def _message(line: bytes) -> dict[str, Any] | None:
-    """Return the message of a line; None for one that is none, which is text for people."""
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) and isinstance(found.get("type"), str) else None
+def _messages(name: str, command: str, lines: Iterable[bytes]) -> Iterator[dict[str, Any] | str]:
+    """Yield the messages of these lines, and what is none, which is text for people. Raises ReadError for a document
+    that no parser should follow."""
+    for line in lines:
+        try:
+            found = from_json(line)
+        except ValueError as error:
+            if line.startswith(b"{") and "recursion limit" in str(error):
+                raise ReadError(
+                    f"connector {name}: `{command}` answered with JSON of more than {_DEEPEST} levels", hint=_REPORT
+                ) from None
+            with suppress(Broken):
+                yield from parts_of(without_mark(line))
+                continue
+            found = None
+        is_one = isinstance(found, dict) and isinstance(found.get("type"), str)
+        yield found if is_one else line.decode("utf-8", "replace")
 
 
 def _new_configuration(message: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -435,7 +449,7 @@ def _cache_file(found: Program) -> Path:
 
 def _cached(file: Path) -> dict[str, Any] | None:
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        found = from_json(file.read_bytes())
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) else None

@@ -9,13 +9,17 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import select
 import struct
 import time
-from collections.abc import Mapping, Sequence
+from codecs import BOM_UTF8
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from pydantic_core import from_json
 
 from instep.sources.airbyte.columns import Piece
 
@@ -27,10 +31,120 @@ _SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ
 _PAUSE = 0.02
 """Seconds in which more may come behind a read that has found little: many connectors write each record by itself."""
 _COPY = 1 << 20
+BODIES = {
+    "RECORD": "record",
+    "STATE": "state",
+    "LOG": "log",
+    "TRACE": "trace",
+    "CONTROL": "control",
+    "SPEC": "spec",
+    "CATALOG": "catalog",
+    "CONNECTION_STATUS": "connectionStatus",
+    "DESTINATION_CATALOG": "destination_catalog",
+}
+"""The messages of the protocol, with the key of what they say."""
+_MOST_OBJECTS = 64
+"""Places of a line at which a message is looked for."""
+_OBJECT = re.compile(r'\{\s*"')
+
+
+def _beginnings(*words: str) -> str:
+    return "|".join(sorted({word[:n] for word in words for n in range(len(word) + 1)}, key=len, reverse=True))
+
+
+_PART_OF_MESSAGE = re.compile(
+    r'"type"\s*:\s*"(?:RECORD|STATE)'
+    r'|"(?:RECORD|STATE)"\s*,\s*"(?:record|state)"'
+    r'|"record"\s*:\s*\{\s*"(?:stream|namespace|data|emitted_at|meta)"'
+    r'|"(?:stream_descriptor|stream_state|shared_state|sourceStats)"\s*:'
+    rf'|\{{\s*"(?:{_beginnings("type", "record", "state")})$'
+    rf'|\{{\s*"type"\s*:?\s*(?:"(?:{_beginnings("RECORD", "STATE")}))?$'
+    r'|\{\s*"(?:record|state)"\s*:?\s*(?:\{|$)'
+)
+"""A piece of a record or state, wherever it was cut."""
+_UNPRINTED = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|[\x00-\x20\x7f\ufeff]")
 
 
 class Broken(Exception):
     """What a connector sends cannot be understood: nothing that follows may be trusted."""
+
+
+def parts_of(line: bytes) -> Iterator[dict[str, Any] | str]:
+    """Yield the messages and the texts of a line that is more than one JSON document, in their order. Raises Broken for
+    text that looks like a message, or part of one, and cannot be read: it may have been a record."""
+    try:
+        text = line.decode("utf-8")
+    except UnicodeDecodeError:
+        text = line.decode("utf-8", "replace")
+        _check_text(text, len(line))
+        yield text
+        return
+    at = begun = 0
+    plain: list[str] = []
+    for _ in range(_MOST_OBJECTS):
+        if (found := _OBJECT.search(text, at)) is None:
+            break
+        try:
+            value, end = _DECODER.raw_decode(text, found.start())
+        except (ValueError, RecursionError):
+            plain.append(text[at : found.end() - 1])
+            at = found.end() - 1
+            continue
+        plain += [text[at : found.start()], "{}"]
+        at = end
+        if is_message(value):
+            _check_text("".join(plain[:-1]), len(line))
+            yield text[begun : found.start()]
+            yield _reread(text[found.start() : end])
+            begun, plain = end, []
+    _check_text("".join([*plain, text[at:]]), len(line))
+    yield text[begun:]
+
+
+_DECODER = json.JSONDecoder()
+
+
+def is_message(value: Any) -> bool:
+    """Return whether a JSON value is a message of the protocol."""
+    return isinstance(value, dict) and isinstance(value.get(BODIES.get(str(value.get("type")), "")), dict)
+
+
+def is_blank(text: str) -> bool:
+    """Return whether a text in front of a message shows nothing: blanks, colours, a line that was written over."""
+    return not _UNPRINTED.sub("", text.rpartition("\r")[2])
+
+
+def without_mark(line: bytes) -> bytes:
+    """Return a line without the byte order mark that some programs begin their output with."""
+    return line.removeprefix(BOM_UTF8)
+
+
+def check_value(value: Any) -> None:
+    """Raise Broken for a JSON document that is no message, and holds one in a form that nobody can rely on."""
+    if isinstance(value, list) and any(map(is_message, value)):
+        raise Broken("it sent messages in an array: each has to be an object on a line of its own")
+    if isinstance(value, str) and any(not isinstance(part, str) for part in parts_of(value.encode())):
+        raise Broken("it sent a message as a JSON string: it has to be an object on a line of its own")
+    if not isinstance(value, dict):
+        return
+    kind, record, state = value.get("type"), value.get("record"), value.get("state")
+    is_record = isinstance(record, dict) and "stream" in record and isinstance(record.get("data"), dict)
+    is_state = isinstance(state, dict) and state.get("type") in ("STREAM", "GLOBAL", "LEGACY")
+    if is_record or is_state:
+        what = "record" if is_record else "state"
+        raise Broken(f"it sent a {what} whose `type` is {json.dumps(kind)[:100]}, not {what.upper()}")
+
+
+def _reread(text: str) -> Any:
+    try:
+        return from_json(text)
+    except ValueError as error:
+        raise Broken(f"it sent a message that is no JSON in UTF-8 on one line: {error}") from None
+
+
+def _check_text(text: str, size: int) -> None:
+    if found := _PART_OF_MESSAGE.search(text):
+        raise Broken(f"it sent a message that is no JSON in UTF-8 on one line (at {found.start()}), of {size:,} bytes")
 
 
 class FrameWriter:

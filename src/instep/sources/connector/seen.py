@@ -43,13 +43,16 @@ class SeenTable:
     declared: bool = False
     sent: bool = False
     """Rows of it have come."""
+    cursor: str = ""
+    """The declared column that it is read by, "" for none."""
 
     def table(self, ref: Ref) -> Table:
         """Return the table as a source table. Without a key the row id is the key."""
         places = {name: place for place, name in enumerate(self.key, 1)}
         known = [name for name in (*self.key, *self.columns) if self._has_type(name)]
         columns = (self._column(name, places.get(name, 0)) for name in dict.fromkeys(known))
-        return Table(*ref, tuple(columns) if self.key else (row_id(), *columns))
+        cursor = self.cursor if self.cursor in known else None
+        return Table(*ref, tuple(columns) if self.key else (row_id(), *columns), cursor=cursor)
 
     def _column(self, name: str, place: int) -> Column:
         column = self.columns[name]
@@ -150,7 +153,7 @@ def _met(before: SeenTable | None, now: SegmentTable, *, every: bool) -> SeenTab
     sent = bool(now.rows)
     columns = {c.name: SeenColumn(c.type, c.declared, sent and _came(c), found=c.found) for c in now.columns}
     if before is None:
-        return SeenTable(now.key, columns, now.declared, sent)
+        return SeenTable(now.key, columns, now.declared, sent, now.cursor)
     known = {
         name: c for name, c in before.columns.items() if name in columns or not c.declared or not (sent or every)
     }  # what was declared, and is not now, has left once rows come without it
@@ -158,7 +161,7 @@ def _met(before: SeenTable | None, now: SegmentTable, *, every: bool) -> SeenTab
     columns_after = {
         name: _with_values(known.get(name), c, columns.get(name), now) for name, c in {**known, **met}.items()
     }
-    return SeenTable(now.key, columns_after, now.declared, before.sent or sent)
+    return SeenTable(now.key, columns_after, now.declared, before.sent or sent, now.cursor)
 
 
 def _came(column: SegmentColumn) -> bool:
@@ -198,12 +201,14 @@ def _to_dict(ref: Ref, table: SeenTable) -> dict[str, Any]:
         "declared": table.declared,
         "sent": table.sent,
         "columns": columns,
+        **({"cursor": table.cursor} if table.cursor else {}),
     }
 
 
 def _from_dict(document: Mapping[str, Any]) -> tuple[Ref, SeenTable]:
     columns = {_renamed(name): _column_from(*facts) for name, *facts in document["columns"]}
-    table = SeenTable(tuple(map(_renamed, document["key"])), columns, document["declared"], document["sent"])
+    key, cursor = tuple(map(_renamed, document["key"])), document.get("cursor", "")
+    table = SeenTable(key, columns, document["declared"], document["sent"], cursor)
     return (document["schema"], document["name"]), table
 
 

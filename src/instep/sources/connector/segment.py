@@ -107,6 +107,8 @@ class SegmentTable:
     uploads: tuple[SegmentUpload, ...] = ()
     steps: tuple[SegmentTable, ...] = ()
     """What its checkpoints told of it one after the other, if not all told the same."""
+    cursor: str = ""
+    """The column that the connector reads it by, "" where none is named."""
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -182,7 +184,8 @@ def declared_table(document: Mapping[str, Any]) -> SegmentTable:
     columns = tuple(
         SegmentColumn(n, types.get(n, Unknown()), n in types, key=n in key, nullable=n not in key) for n in names
     )
-    return SegmentTable(document["schema"], document["table"], bool(document["declared"]), key, columns)
+    cursor = stored_name(document.get("cursor", ""))
+    return SegmentTable(document["schema"], document["table"], bool(document["declared"]), key, columns, cursor=cursor)
 
 
 def segment_folder(folder: str | Path, number: int) -> Path:

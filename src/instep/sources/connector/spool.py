@@ -323,7 +323,8 @@ class Segments:
         for declaration in tables:
             types = {stored_name(name): parse(kind) for name, kind in declaration["columns"].items()}
             key = tuple(map(stored_name, declaration["key"]))
-            table = Declaration(declaration["schema"], declaration["table"], key, types, True)
+            cursor = stored_name(declaration.get("cursor", ""))
+            table = Declaration(declaration["schema"], declaration["table"], key, types, True, cursor)
             self._declared.append(table)
         lenient = [t.label for t in self._declared if self._dialect.is_lenient(t.label)]
         self._child.send({"lenient": lenient})

@@ -56,6 +56,7 @@ class Declaration:
     key: tuple[str, ...] = ()
     types: Mapping[str, DataType] = field(default_factory=dict)
     declared: bool = False
+    cursor: str = ""
 
     @property
     def ref(self) -> tuple[str, str]:
@@ -186,6 +187,7 @@ class TableSpool:
             upserts=int(counts[UPSERT] > 0),
             updates=int(counts[UPDATE] > 0),
             deletes=int(counts[DELETE] > 0),
+            cursor=declaration.cursor,
         )
 
     def add(self, frame: Frame) -> Counter[int]:
@@ -279,6 +281,7 @@ class TableSpool:
             tuple(self.truncates),
             tuple(self.uploads),
             tuple(self._steps) if len(self._steps) > 1 else (),
+            self._declaration.cursor,
         )
 
     def _described(self) -> Iterator[SegmentColumn]:

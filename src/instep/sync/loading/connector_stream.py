@@ -67,8 +67,9 @@ def _path(ref: Ref) -> str:
     return ".".join(filter(None, ref))
 
 
-_RECORD_EVERY = 3.0
-"""Seconds between two times that what a connector has sent is written into the record of the run."""
+_RECORD_EVERY = 0.5
+"""Seconds between two times that what a connector has sent is written into the record of the run: less than between two
+of its reports, for nothing may come behind one for long."""
 
 
 def _unheard(counts: object) -> None:
@@ -112,7 +113,7 @@ class Streaming:
     broken: bool = False
     granularity: Granularity = "run"
     received: Mapping[str, ReceivedRows] = field(default_factory=dict)
-    _recorded_at: float = field(default_factory=time.monotonic)
+    _recorded_at: float = 0.0
     _stream: Stream | None = None
     _over: bool = False
     _ended: bool = False

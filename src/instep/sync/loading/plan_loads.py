@@ -17,7 +17,8 @@ from instep.schema.policy.policy import Decision
 from instep.sources.base import CursorRange, Snapshot
 from instep.stage.spec import InvalidValue
 from instep.store.catalogs.backfills import Backfill
-from instep.sync.context import Ref, SyncContext, unknown_table
+from instep.suggest import unknown_table
+from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.backfill_since import noted
 from instep.sync.detection.chosen_keys import starts
 from instep.sync.detection.detect import DetectionResult
@@ -159,7 +160,7 @@ class LoadPass:
 
     def _check_names(self, known: set[str]) -> None:
         for name in sorted(self.scope.tables - known):
-            raise unknown_table(f"connection {self.context.name} syncs no table", name, known)
+            raise unknown_table(f"connection {self.context.name} syncs no table {name}", name, known)
 
     def _leave(self, ref: Ref, status: str, why: str) -> None:
         places = self.outcome.others if self.only is None else self.outcome.late

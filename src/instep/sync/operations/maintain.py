@@ -25,6 +25,7 @@ from instep.operations.values import RunStatus
 from instep.schema.catalog.catalog import Table
 from instep.schema.planning.naming import destination_ref
 from instep.schema.selection.selection import Pattern
+from instep.suggest import unknown_table
 from instep.sync.claim import status_by
 from instep.sync.context import Ref, SyncContext
 from instep.sync.housekeeping import is_first_today
@@ -150,10 +151,7 @@ def _named(context: SyncContext, pattern: str) -> list[Table]:
     loaded = [t for t in context.store.accepted.catalog(context.name).tables if t.alias]
     found = [t for t in loaded if not pattern or Pattern(pattern).matches(t.path)]
     if pattern and not found:
-        raise InstepError(
-            f"connection {context.name} has no table {pattern}",
-            hint="see `instep status` for the tables that are synced",
-        )
+        raise unknown_table(f"connection {context.name} has no table {pattern}", pattern, [t.path for t in loaded])
     return found
 
 

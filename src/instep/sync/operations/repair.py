@@ -33,8 +33,9 @@ from instep.sources.stream import Streams
 from instep.stage.files.writer import ChunkWriter
 from instep.stage.local import extract_locally
 from instep.stage.spec import Chunk, ChunkResult, StageSpec
+from instep.suggest import unknown_table
 from instep.sync.claim import claimed
-from instep.sync.context import Ref, SyncContext, unknown_table
+from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.detect import DetectionResult, detect
 from instep.sync.detection.filters import faulty_filters
 from instep.sync.detection.table_renames import TableRenames
@@ -119,7 +120,7 @@ def repair_target(context: SyncContext, snapshot: Snapshot, path: str) -> Repair
 def _accepted(context: SyncContext, path: str) -> Table:
     known = {t.path: t for t in context.store.accepted.catalog(context.name).tables}
     if path not in known:
-        raise unknown_table(f"connection {context.name} has no table", path, known)
+        raise unknown_table(f"connection {context.name} has no table {path}", path, known)
     return known[path]
 
 

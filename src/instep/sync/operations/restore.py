@@ -25,7 +25,7 @@ from instep.operations.spec import DirectWork, Preview, Work
 from instep.schema.catalog.catalog import Table, table_fingerprint
 from instep.schema.planning.naming import destination_ref
 from instep.sources.stream import Streams
-from instep.suggest import did_you_mean
+from instep.suggest import unknown_table
 from instep.sync.claim import claimed
 from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.chosen_keys import starts
@@ -104,8 +104,7 @@ def savepoints(context: SyncContext, path: str) -> tuple[Table, Sequence[Savepoi
     """Return what the table with this path can be put back to, newest first. InstepError for an unknown table."""
     known = {t.path: t for t in context.store.accepted.catalog(context.name).tables}
     if path not in known:
-        hint = did_you_mean(path, known, "see `instep status` for the tables that are synced")
-        raise InstepError(f"connection {context.name} has no table {path}", hint=hint)
+        raise unknown_table(f"connection {context.name} has no table {path}", path, known)
     table, ref = known[path], destination_ref(known[path], context.naming)
     return table, _keeper(context).savepoints(ref)
 

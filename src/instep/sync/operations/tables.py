@@ -35,7 +35,8 @@ from instep.schema.planning.naming import destination_ref
 from instep.schema.planning.projection import pair_tables
 from instep.schema.selection.overrides import SelectionSides, sides
 from instep.schema.selection.selection import column_is_on, hashed, is_on
-from instep.sync.context import Ref, SyncContext, unknown_table
+from instep.suggest import unknown_table
+from instep.sync.context import Ref, SyncContext
 from instep.sync.quarantine.quarantine import quarantined_counts
 from instep.sync.query import first_rows
 from instep.sync.table_mode import choose
@@ -107,7 +108,7 @@ def _chosen(context: SyncContext, schemas: SchemaSides, path: str) -> list[Table
     """Return the tables that are asked for, by path: the accepted ones, and those that are selected and are not."""
     known = {table.path: table for table in (*schemas.new, *schemas.accepted.tables)}
     if path and path not in known:
-        raise unknown_table(f"connection {context.name} has no table", path, known)
+        raise unknown_table(f"connection {context.name} has no table {path}", path, known)
     return [known[path]] if path else [known[one] for one in sorted(known)]
 
 

@@ -18,7 +18,8 @@ from instep.schema.planning.naming import destination_ref
 from instep.schema.planning.projection import TableRead
 from instep.sources.base import Snapshot
 from instep.sources.stream import Streams
-from instep.sync.context import Ref, SyncContext, unknown_table
+from instep.suggest import unknown_table
+from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.detect import KEYS, DetectionResult, detect
 from instep.sync.detection.filters import faulty_filters
 from instep.sync.detection.table_renames import TableRenames
@@ -132,7 +133,7 @@ def verify(
             verdicts.append(one if lost else _skipped(gone.table.path, waiting.get(gone.table.ref, gone.why)))
     for name in sorted(only - {v.table for v in verdicts}):
         known = [t.path for t in context.store.accepted.catalog(context.name).tables]
-        raise unknown_table(f"connection {context.name} has no table", name, known)
+        raise unknown_table(f"connection {context.name} has no table {name}", name, known)
     return verdicts
 
 

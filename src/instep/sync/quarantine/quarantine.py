@@ -42,8 +42,9 @@ from instep.stage.quarantine_store import (
     stored_quarantine,
 )
 from instep.store.catalog_documents import accepted_document
+from instep.suggest import unknown_table
 from instep.sync.claim import claimed
-from instep.sync.context import Ref, SyncContext, unknown_table
+from instep.sync.context import Ref, SyncContext
 from instep.sync.housekeeping import dead_runs, is_first_today, remove_uncommitted_files, uncommitted
 from instep.sync.two_people import two_people
 
@@ -123,7 +124,7 @@ def _tables(context: SyncContext, only: Collection[str]) -> list[tuple[Table, Re
     document = accepted_document(context.store, context.name)[1]
     accepted = {t.path: t for t in document.outlines.values() if t.alias}
     for path in sorted(set(only) - set(accepted)):
-        raise unknown_table(f"connection {context.name} has no table", path, accepted)
+        raise unknown_table(f"connection {context.name} has no table {path}", path, accepted)
     refs = {destination_ref(t, context.naming): t.ref for path, t in accepted.items() if not only or path in only}
     foreign = context.destination.schema.foreign(refs)
     there = context.destination.schema.inspect(ref for ref in refs if ref not in foreign)

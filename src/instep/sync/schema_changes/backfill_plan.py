@@ -19,7 +19,7 @@ from instep.schema.planning.naming import destination_ref
 from instep.schema.policy.policy import Decision
 from instep.sources.stream import Streams
 from instep.store.catalogs.backfills import Backfill
-from instep.suggest import did_you_mean
+from instep.suggest import did_you_mean, unknown_table
 from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.table_renames import TableRenames
 from instep.sync.table_mode import mode_name
@@ -181,8 +181,7 @@ def check_columns(context: SyncContext, path: str, columns: Collection[str]) -> 
     unless the source is a stream: that sends the whole table again."""
     tables = {t.path: t for t in context.store.accepted.catalog(context.name).tables if not t.retained}
     if (table := tables.get(path)) is None:
-        hint = did_you_mean(path, tables, "see `instep status` for the tables that are synced")
-        raise InstepError(f"connection {context.name} syncs no table {path}", hint=hint)
+        raise unknown_table(f"connection {context.name} syncs no table {path}", path, tables)
     live = [c.name for c in table.live]
     for name in columns:
         if name not in live:

@@ -40,7 +40,7 @@ from instep.schema.policy.similarity import PROPOSAL
 from instep.schema.selection.selection import column_is_on, hashed, is_on
 from instep.store.catalogs.renames import DeclaredRename
 from instep.store.catalogs.reviews import DetectedChange
-from instep.suggest import did_you_mean
+from instep.suggest import unknown_table
 from instep.sync.claim import claimed
 from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.detect import detect_if_changed
@@ -146,8 +146,9 @@ def _named(catalog: Catalog, path: str, where: str) -> Table:
     known = {t.path: t for t in catalog.tables}
     if path in known:
         return known[path]
-    hint = did_you_mean(path, known, "write schema.table, as `instep plan` shows it")
-    raise InstepError(f"there is no table {path} {where}", hint=hint)
+    raise unknown_table(
+        f"there is no table {path} {where}", path, known, "write schema.table, as `instep plan` shows it"
+    )
 
 
 def _check(context: SyncContext, accepted: Catalog, seen: Catalog, old: Table, new: Table) -> Table | None:

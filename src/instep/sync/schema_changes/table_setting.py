@@ -13,7 +13,7 @@ from instep.schema.catalog.promotion import widens
 from instep.schema.catalog.types import DataType
 from instep.schema.changes.diff import pair_columns
 from instep.schema.planning.projection import pair_tables
-from instep.suggest import did_you_mean
+from instep.suggest import did_you_mean, unknown_table
 from instep.sync.context import SyncContext
 from instep.sync.detection.detect import detect_if_changed, record
 from instep.sync.detection.pause import resume
@@ -80,8 +80,7 @@ def find_table(context: SyncContext, path: str) -> SettingTable:
     reviews = record(context, detection, count=False)
     known = {t.path: t for t in detection.accepted.tables if not t.retained}
     if path not in known:
-        hint = did_you_mean(path, known, "write schema.table, as `instep status` shows it")
-        raise InstepError(f"connection {context.name} has no table {path}", hint=hint)
+        raise unknown_table(f"connection {context.name} has no table {path}", path, known)
     table = known[path]
     source = pair_tables(detection.accepted.tables, detection.discovery.catalog).get(table.ref)
     if source is None:
