@@ -81,7 +81,8 @@ class TableStatusList(QueryWork):
         project = context.project.among([name])
         if not has_target(project.connection(name)):
             return loads
-        fresh = freshness_of(store, project, [name], datetime.now(UTC), whole=True)[name]
+        refs = [one.table for one in loads]
+        fresh = freshness_of(store, project, [name], datetime.now(UTC), whole=True, only=refs)[name]
         return [replace(one, freshness=fresh.get(one.table)) for one in loads]
 
     def place(self, item: TableLoad) -> Sequence[Any]:
