@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 from starlette.responses import Response
 
+from instep.control.resources.resources import TO_WRITE
 from instep.schema.policy.presets import ACTIONS, KINDS, PRESET_TEXTS, PRESETS, choice
 from instep.server.problems import ApiProblem
 from instep.server.web.copies import copies, yaml_of
@@ -180,8 +181,7 @@ async def _preview(visit: Visit, name: str, before: dict[str, Any], draft: Polic
     """Return the recorded decisions that the draft would change. Nothing is written."""
     method, path = ("PUT", f"/policies/{quoted(name)}") if before else ("POST", "/policies")
     body = {"spec": draft.spec()} | ({} if before else {"name": name})
-    if visit.may("approver"):
-        await visit.api.send(method, path, body, parameters={"dry_run": True})
+    refused = await _refusal(visit, method, path, body) if visit.may("approver") else None
     only = visit.sent("connection").strip()
     connections = [only] if only else await _connections(visit, name)
     then: dict[str, list[int]] = {}
@@ -204,7 +204,20 @@ async def _preview(visit: Visit, name: str, before: dict[str, Any], draft: Polic
         "others": len(connections) - SIMULATED,
         "lines": difference(before, draft.spec()),
         "digest": digest_of(draft.spec()),
+        "refused": refused,
     }
+
+
+async def _refusal(visit: Visit, method: str, path: str, body: dict[str, Any]) -> ApiProblem | None:
+    """Return why a policy is not saved here but written into instep.yml: what it decides can be seen before. Raises
+    ApiProblem for what is wrong with it."""
+    try:
+        await visit.api.send(method, path, body, parameters={"dry_run": True})
+    except ApiProblem as problem:
+        if problem.code in ("blocked", "conflict") and problem.hint.startswith(TO_WRITE):
+            return problem
+        raise
+    return None
 
 
 async def _form(
