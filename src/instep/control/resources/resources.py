@@ -214,8 +214,8 @@ class Resources:
         return _of_server(made)
 
     def check_seen(self, kind: ObjectKind, name: str, spec: Mapping[str, Any]) -> None:
-        """Raise Blocked, with what to write into instep.yml, where what the store has of an object would not be seen: by
-        a project that is read from its file alone. Conflict for a name that the file has."""
+        """Raise Blocked, with what to write into instep.yml, where the store's object would not be seen: by a project
+        that is read from its file alone. Conflict for a name that the file has."""
         if isinstance(self.project, ServedProject):
             return
         check_name(kind, name)

@@ -14,7 +14,7 @@ from instep.server.web.copies import copies, yaml_of
 from instep.server.web.forms import action_of
 from instep.server.web.policy_drafts import MODIFIERS, PolicyDraft, difference, digest_of, dumped, rest_of
 from instep.server.web.rendering import query, quoted
-from instep.server.web.screens.actions import undo_address
+from instep.server.web.undo import undo_address
 from instep.server.web.visit import PageRoutes, Visit
 
 pages = PageRoutes()
@@ -168,13 +168,15 @@ async def _pressed(visit: Visit, name: str, before: dict[str, Any]) -> Response:
 
 
 async def _save(visit: Visit, name: str, draft: PolicyDraft, etag: str, before: dict[str, Any]) -> Response:
+    values = {"name": name, "spec": draft.spec()}
     if not before:
-        await visit.api.send("POST", "/policies", {"name": name, "spec": draft.spec()})
+        await visit.api.send("POST", "/policies", values)
     else:
         headers = {"If-Match": etag} if etag else {}
         await visit.api.send("PUT", f"/policies/{quoted(name)}", {"spec": draft.spec()}, headers=headers)
+    action = action_of("put_policy" if before else "create_policy")
     note = f"The policy {name} is saved. The next detections decide by it."
-    return visit.go(f"/policies/{quoted(name)}", note, undo_address(action_of("put_policy"), {"name": name}, before))
+    return visit.go(f"/policies/{quoted(name)}", note, undo_address(action, values, before))
 
 
 async def _preview(visit: Visit, name: str, before: dict[str, Any], draft: PolicyDraft) -> dict[str, Any]:
