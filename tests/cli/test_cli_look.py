@@ -7,6 +7,12 @@ from pathlib import Path
 
 import pytest
 from cli_world import CHANGED, PROJECT, REMOVED, Shop
+from starlette.testclient import TestClient
+
+import instep
+from instep.bootstrap import open_server
+from instep.control.resources import api_keys
+from instep.server.app import create_app
 
 
 def test_status_before_the_first_run(shop: Shop) -> None:
@@ -15,8 +21,8 @@ def test_status_before_the_first_run(shop: Shop) -> None:
         {
             "connection": "shop", "last_run": None, "schema_version": 0, "schema_label": "", "waiting_changes": 0,
             "pauses": [], "backfills": [], "copies": [], "old_names": [], "maintained": [], "tables": [],
-            "quarantine": {}, "reselected": [], "partial": [], "freshness": [], "freshness_counts": {},
-            "log": None,
+            "quarantine": {}, "quarantined": 0, "reselected": [], "partial": [], "freshness": [],
+            "freshness_counts": {}, "log": None, "more": {},
         }
     ]  # fmt: skip
 
@@ -31,6 +37,31 @@ def test_status_names_what_wants_attention(shop: Shop) -> None:
     assert "last apply done at 20" in out
     assert "1 change(s) wait for a review: run `instep changes list`" in out
     assert "paused: main.order: later" in out
+
+
+def test_status_lists_the_first_of_many_and_counts_the_others(shop: Shop) -> None:
+    """The same as text, JSON, in Python and over REST."""
+    shop.applied()
+    with shop.store() as store, store.transaction("shop"):
+        store.pauses.pause("shop", "all of it")
+        for number in range(205):
+            store.pauses.pause("shop", "later", table=("main", f"t{number:03}"))
+            store.backfills.request("shop", ("main", f"t{number:03}"), why="asked")
+    out = shop.ok("status").out
+    assert (out.count("  paused: "), out.count("  pending backfill of ")) == (200, 200)
+    assert "paused: the connection: all of it" in out
+    assert "  and 6 more pauses\n" in out
+    assert "  and 5 more pending backfills\n" in out
+    [found] = shop.json("status")["connections"]
+    assert (len(found["pauses"]), len(found["backfills"])) == (200, 200)
+    assert found["more"] == {"pauses": 6, "backfills": 5}
+    with instep.open(shop.folder) as project:
+        python = project.connection("shop").status()
+    assert (len(python["pauses"]), python["more"]) == (200, {"pauses": 6, "backfills": 5})
+    with open_server(shop.folder, insecure_dev=True) as app:
+        client, secret = TestClient(create_app(app)), api_keys.create(app.store, "reader", "viewer", "test").secret
+        answer = client.get("/api/v1/connections/shop/status", headers={"authorization": f"Bearer {secret}"}).json()
+    assert (len(answer["pauses"]), answer["more"]) == (200, {"pauses": 6, "backfills": 5})
 
 
 def test_status_names_late_tables_and_checks_them(shop: Shop) -> None:

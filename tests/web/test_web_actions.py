@@ -88,14 +88,16 @@ def undone(page: Site, answer: Any) -> Any:
     client = page.client()
     client.cookies.update(answer.cookies)
     text = client.get(answer.headers["location"]).text
-    found = re.search(r'<form class="inline" method="post" action="(/do/\w+)">(.*?)Undo</button>', text, re.DOTALL)
+    found = re.search(
+        r'<form class="inline" method="post" action="([^"]+)">((?:(?!</form>).)*?)Undo</button>', text, re.DOTALL
+    )
     assert found, text
     fields = re.findall(r'name="(\w+)" value="([^"]*)"', found[2])
     sent: dict[str, list[str]] = {}
     for name, value in fields:
-        if name not in ("form_token", "back", "button"):
+        if name not in ("form_token", "button"):
             sent.setdefault(name, []).append(html.unescape(value))
-    return page.post(found[1], **sent, back="/changes", button="do")
+    return page.post(found[1], **{"back": "/changes", **sent, "button": "do"})
 
 
 @pytest.mark.parametrize("operation", ["approve_change", "reject_change", "ignore_change", "snooze_change"])
@@ -124,14 +126,96 @@ def test_a_pause_and_a_resume_take_each_other_back(page: Site) -> None:
     assert [one.reason for one in page.store.pauses.active("eu")] == ["its resuming was undone"]
 
 
-@pytest.mark.parametrize("address", ["/do/delete_policy?name=x", "//elsewhere/do/pause?connection=eu", "https://x/do/pause",
-                                     "/sign-out"])  # fmt: skip
-def test_a_notice_offers_nothing_but_what_takes_back(page: Site, address: str) -> None:
+def test_assignments_are_taken_back_by_one_press(page: Site) -> None:
+    ids = [one.id for one in page.store.reviews.find("eu")]
+    page.post("/do/assign_change", change=ids[0], assignee="ann", button="do", back="/changes")
+    answer = page.post("/do/assign_change", change=ids[0], assignee="bob", button="do", back="/changes")
+    assert undone(page, answer).status_code == 303
+    assert page.store.reviews.get(ids[0]).assignee == "ann"
+    form = page.get(f"/changes/{ids[0]}?tab=conversation")
+    etag = html.unescape(re.findall(r'name="etag" value="([^"]*)"', form)[0])
+    answer = page.post(f"/changes/{ids[0]}/comments", assignee="eve", etag=etag, button="assign")
+    undone(page, answer)
+    assert page.store.reviews.get(ids[0]).assignee == "ann"
+    many = {"answer": "assigned", "to": "carl", "ids": " ".join(ids), "back": "/changes"}
+    assert "different people look after them now" in page.post("/changes/answers", **many).text
+    answer = page.post("/changes/answers", **many, button="do")
+    assert "Undo</button>" not in _after(page, answer), "they had different assignees"
+    many["to"] = "dora"
+    assert "offers to undo it" in page.post("/changes/answers", **many).text
+    undone(page, page.post("/changes/answers", **many, button="do"))
+    assert {one.assignee for one in page.store.reviews.find("eu")} == {"carl"}
+
+
+def _after(page: Site, answer: Any) -> str:
+    """Return the page that a form has led to, with its notice."""
     client = page.client()
-    client.cookies.set("instep_notice", quote(f"Done.\n{address}"))
-    text = client.get("/changes").text
-    assert "Done." in text
-    assert "Undo</button>" not in text
+    client.cookies.update(answer.cookies)
+    return str(client.get(answer.headers["location"]).text)
+
+
+SPECS = {
+    "source": {"type": "postgres", "host": "db.example.org", "database": "d", "user": "u"},
+    "destination": {"type": "postgres", "host": "db.example.org", "database": "d", "user": "u"},
+    "policy": {"preset": "stop"},
+    "channel": {"type": "email", "host": "mail.example.org", "to": ["a@example.org"], "sender": "b@example.org"},
+}
+
+
+@pytest.mark.parametrize("kind", SPECS)
+@pytest.mark.parametrize("verb", ["create", "put"])
+def test_what_was_made_is_deleted_by_one_press(page: Site, kind: Any, verb: str) -> None:
+    form = page.get(f"/do/{verb}_{kind}?name=made")
+    assert "The notice that follows offers to undo it." in form
+    sent = {"name": "made", "spec": json.dumps(SPECS[kind]), "button": "do", "back": "/changes"}
+    answer = page.post(f"/do/{verb}_{kind}", **sent)
+    assert answer.status_code == 303, answer.text
+    assert page.app.objects.find(kind, "made") is not None
+    done = undone(page, answer)
+    assert done.status_code == 303, done.text
+    assert page.app.objects.find(kind, "made") is None
+    assert page.get(done.headers["location"])
+
+
+def test_a_connection_is_taken_back_before_it_has_run(page: Site) -> None:
+    page.app.objects.put("source", "other", SPECS["source"], who="ann")
+    page.app.refresh()
+    for name in ("used", "unused"):
+        given = {"name": name, "source": "other", "destination": "lake", "button": "do"}
+        answer = page.post("/setup/connection", **given)
+        assert answer.status_code == 303, answer.text
+        page.app.refresh()
+        if name == "used":
+            page.store.runs.finish(page.store.runs.claim(name, "sync"), "done")
+        done = undone(page, answer)
+        assert done.status_code == (409 if name == "used" else 303), done.text
+        assert [one.kind for one in page.store.jobs.unfinished([name])] == ["delete_connection"] * (name == "unused")
+
+
+def test_changed_settings_are_taken_back_unless_a_secret_was_replaced(page: Site) -> None:
+    page.app.objects.put("source", "other", {**SPECS["source"], "password": "first"}, who="ann")
+    fields = {"name": "other", "button": "do", "back": "/changes"}
+    answer = page.post("/do/patch_source", **fields, spec='{"user": "reader"}')
+    assert page.app.objects.get("source", "other").spec["user"] == "reader"
+    undone(page, answer)
+    assert page.app.objects.get("source", "other").spec["user"] == "u"
+    answer = page.post("/do/patch_source", **fields, spec='{"user": "reader", "password": "second"}')
+    assert "Undo</button>" not in _after(page, answer), "nobody knows the first one"
+
+
+@pytest.mark.parametrize("address", ["/do/delete_policy?name=x&typed=x", "/do/pause?connection=eu", "/sign-out"])
+def test_a_notice_that_another_has_written_offers_nothing(page: Site, address: str) -> None:
+    for text in (f"Done.\n{address}", f"{'0' * 64}\nDone.\n{address}", "é\nDone.\n/do/pause"):
+        client = page.client()
+        client.cookies.set("instep_notice", quote(text))
+        shown = client.get("/changes").text
+        assert "Done." not in shown
+        assert "Undo</button>" not in shown
+
+
+@pytest.mark.parametrize("operation", ["revoke_key", "delete_policy", "retry_job", "set_password"])
+def test_what_cannot_be_undone_says_so_before(page: Site, operation: str) -> None:
+    assert "It cannot be undone here." in page.get(f"/do/{operation}?key=k-1&name=x&job=j-1")
 
 
 def test_a_form_with_mistakes_comes_back_with_what_was_typed(page: Site) -> None:

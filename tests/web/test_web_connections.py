@@ -229,3 +229,13 @@ def test_late_tables_are_named_with_their_targets(tmp_path: Path) -> None:
         assert "target 90m, late since" in shown
         assert "on time" in shown, "the other table"
         assert '<span class="state bad">late</span>' in page.get("/connections")
+
+
+def test_a_page_lists_the_first_of_many_and_counts_the_others(shop: Site) -> None:
+    with shop.store.transaction("eu"):
+        for number in range(205):
+            shop.store.pauses.pause("eu", "later", table=("main", f"t{number:03}"))
+            shop.store.backfills.request("eu", ("main", f"t{number:03}"), why="asked")
+    text = shop.get("/connections/eu")
+    assert text.count("and 155 more</li>") == 2, "50 pauses and 50 backfills of 205 each"
+    assert "205 backfills that wait are taken up." in text

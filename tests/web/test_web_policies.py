@@ -72,12 +72,18 @@ def test_the_list_names_who_manages_each(shop: Site) -> None:
 
 def test_a_policy_of_the_file_is_read_only(shop: Site) -> None:
     text = shop.get("/policies/strict?tab=yaml")
-    assert "read-only" in text
-    assert "/policies/strict/edit" not in text
+    assert "Managed by instep.yml" in text
+    assert "Try a change" in text
+    assert "/do/delete_policy" not in text
     assert "policies:\n  strict:\n    preset: approve" in text
-    saved = shop.post("/policies/strict/edit", yaml="preset: stop", button="preview")
-    assert saved.status_code in (409, 422)
-    assert "instep.yml" in saved.text
+    tried = shop.post("/policies/strict/edit", yaml="preset: stop", button="preview")
+    assert tried.status_code == 200
+    assert "policy strict is managed by instep.yml" in tried.text
+    assert "policies:\n  strict: {preset: stop}" in unescape(tried.text)
+    assert 'value="save"' not in tried.text
+    saved = press(shop, "/policies/strict/edit", tried.text, "save")
+    assert saved.status_code == 409
+    assert "write it there" in saved.text
 
 
 def test_rules_are_added_moved_and_removed_without_scripts(shop: Site) -> None:

@@ -31,10 +31,10 @@ connections: {shop: {source: db, destination: lake}}
 
 
 @contextmanager
-def opened(folder: Path, *options: str) -> Iterator[tuple[httpx2.Client, str]]:
+def opened(folder: Path, *options: str, log: Path | None = None) -> Iterator[tuple[httpx2.Client, str]]:
     """Run `instep ui` in a folder until the end of the block: a client of its page, and the path of the link."""
     command = [sys.executable, "-m", "instep.cli.main", "--project", str(folder), "ui", *(options or ["--no-browser"])]
-    log = folder / "ui.log"
+    log = log or folder / "ui.log"
     with log.open("w") as out, subprocess.Popen(command, stdout=out, stderr=out) as process:
         try:
             deadline = time.monotonic() + WAIT
@@ -75,6 +75,24 @@ def test_it_opens_the_page_without_an_account_and_works(tmp_path: Path) -> None:
     with open_project(tmp_path) as app:
         assert sign_in.session_of(app.store, cookie) is None
         assert any("@local" in entry.actor for entry in app.store.audit.page(limit=20))
+
+
+def test_two_at_once_do_not_sign_each_other_out(tmp_path: Path) -> None:
+    """Both have the key of the person at this machine; the one that ends takes its own sessions and its link along."""
+    first, second = tmp_path / "first.log", tmp_path / "second.log"
+    tmp_path.joinpath("instep.yml").write_text(PROJECT)
+    with opened(tmp_path, log=first) as (client, link):
+        client.post(link)
+        with opened(tmp_path, log=second) as (other, unused):
+            assert other.base_url.port != client.base_url.port
+        assert client.get("/changes").url.path == "/changes", "still signed in"
+        assert client.post(unused).status_code == 401
+        with opened(tmp_path, log=second) as (other, link):
+            other.post(link)
+            cookie = other.cookies[f"{COOKIE}_{other.base_url.port}"]
+        assert client.get("/changes").url.path == "/changes", "still signed in"
+    with open_project(tmp_path) as app:
+        assert sign_in.session_of(app.store, cookie) is None
 
 
 def test_an_empty_folder_gets_a_key_of_its_own(tmp_path: Path) -> None:

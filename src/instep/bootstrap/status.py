@@ -17,14 +17,12 @@ from instep.model import AcceptedVersion
 from instep.operations.queries.work import GetStatus, ListConnections, ListStatus, ListTableStatus
 from instep.operations.spec import QueryWork
 from instep.store.catalog_documents import accepted_document
-from instep.store.catalogs.connection_status import ConnectionStatus, TableLoad
+from instep.store.catalogs.connection_status import LISTED, ConnectionStatus, TableLoad
 from instep.store.store import Store
 from instep.sync.status import shown_outcomes, statuses, table_loads
 
 _AT_ONCE = 100
 """Connections whose status is read by the same statements."""
-_SHOWN = 200
-"""Tables whose freshness the status of a connection has; pages of its tables have that of each."""
 
 
 class StatusList(QueryWork):
@@ -81,7 +79,8 @@ class TableStatusList(QueryWork):
         project = context.project.among([name])
         if not has_target(project.connection(name)):
             return loads
-        fresh = freshness_of(store, project, [name], datetime.now(UTC), whole=True)[name]
+        refs = [one.table for one in loads]
+        fresh = freshness_of(store, project, [name], datetime.now(UTC), whole=True, only=refs)[name]
         return [replace(one, freshness=fresh.get(one.table)) for one in loads]
 
     def place(self, item: TableLoad) -> Sequence[Any]:
@@ -115,9 +114,9 @@ def connection_statuses(context: QueryContext, names: Sequence[str]) -> list[Con
         ConnectionStatus(
             **vars(one),
             **chosen[one.connection],
-            freshness=worst_first(fresh[one.connection].values())[:_SHOWN],
+            freshness=worst_first(fresh[one.connection].values())[:LISTED],
             freshness_counts=dict(Counter(table.state for table in fresh[one.connection].values())),
             log=context.log_status(one.connection),
-        )
+        ).shortened()
         for one in loads
     ]

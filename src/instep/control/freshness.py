@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from instep.control.selection.selections import place_of
+from instep.control.selection.partial import PartialSelection
 from instep.errors import ProjectError
 from instep.events import FreshnessLate, FreshnessRecovered
 from instep.project.project import Project
 from instep.project.sections.models import ConnectionSection
+from instep.schema.catalog.catalog import Catalog
+from instep.schema.selection.overrides import with_switches
 from instep.schema.selection.selection import is_on
 from instep.store.catalogs.connection_status import FreshnessSummary, TableFreshness
 from instep.store.catalogs.freshness import FreshTable
@@ -32,15 +34,23 @@ def has_target(section: ConnectionSection) -> bool:
 
 
 def freshness_of(
-    store: Store, project: Project, names: Sequence[str], now: datetime, *, whole: bool = False
+    store: Store,
+    project: Project,
+    names: Sequence[str],
+    now: datetime,
+    *,
+    whole: bool = False,
+    only: Collection[Ref] | None = None,
 ) -> dict[str, dict[Ref, TableFreshness]]:
     """Return the freshness of the tables that have a target and are read, by connection. `whole`: also those that no
-    sync has loaded yet, for which the accepted catalogs are read; else these are read where a table is late."""
-    loaded, resumed, paused = store.fresh_tables.of(names), store.fresh_tables.resumed(names), _paused(store, names)
+    sync has loaded yet, for which the accepted catalogs are read; else these are read where a table is late. `only`:
+    these tables, such as those of a page."""
+    loaded, resumed = store.fresh_tables.of(names, only), store.fresh_tables.resumed(names)
+    paused = _paused(store, names)
     found: dict[str, dict[Ref, TableFreshness]] = {}
     for name in names:
         targeted = has_target(project.connection(name))
-        read = _read_tables(store, project, name) if whole and targeted else None
+        read = _read_tables(store, project, name, only) if whole and targeted else None
         refs = sorted(loaded[name] if read is None else read) if targeted else ()
         found[name] = {
             ref: _fresh(
@@ -54,15 +64,19 @@ def freshness_of(
             for ref, target in project.freshness_targets(name, refs).items()
         }
         if read is None and any(one.state == "late" for one in found[name].values()):
-            read = _read_tables(store, project, name)
+            read = _read_tables(store, project, name, only)
             found[name] = {ref: one for ref, one in found[name].items() if ref in read}
     return found
 
 
-def _read_tables(store: Store, project: Project, name: str) -> frozenset[Ref]:
+def _read_tables(store: Store, project: Project, name: str, only: Collection[Ref] | None) -> frozenset[Ref]:
     """Return the accepted tables that are switched on: of the others no sync is expected to load any."""
-    place = place_of(project, store, name)
-    return frozenset(t.ref for t in place.accepted.tables if not t.retained and is_on(place.now, t)[0])
+    selection, switches = PartialSelection(project, store, name), store.switches.of(name)
+    source = Catalog.of(selection.source.outlines.values()) if switches else Catalog()
+    now = with_switches(project.selection(name), switches, source, selection.seen.identity)
+    outlines = selection.accepted.outlines
+    refs = outlines if only is None else [ref for ref in only if ref in outlines]
+    return frozenset(ref for ref in refs if not outlines[ref].retained and is_on(now, outlines[ref])[0])
 
 
 def _paused(store: Store, names: Sequence[str]) -> dict[str, set[Ref]]:

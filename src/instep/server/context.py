@@ -88,6 +88,8 @@ class ServerContext:
     stream: float = 900.0
     """The longest that one listens before it has to ask again, its key being looked at again."""
     version: str = ""
+    linked: list[str] = field(default_factory=list, repr=False)
+    """The tokens of sessions that began by a link at this process."""
 
     @property
     def store(self) -> Store:

@@ -139,13 +139,14 @@ def statuses(
         run, (accepted, catalog) = runs.get(name), versions.get(name, (None, {}))
         refs = [(t["schema"], t["name"]) for t in catalog.get("tables", ()) if not t.get("retained")]
         shown = shown_outcomes(refs, outcomes[name], run)
+        quarantine = quarantined_counts(name, context, trouble) if name in quarantining else {}
         found.append(
             LoadStatus(
                 connection=name,
                 last_run=run,
                 schema_version=accepted.version if accepted else 0,
                 schema_label=accepted.label if accepted else "",
-                pauses=tuple(pauses[name]),
+                pauses=tuple(sorted(pauses[name], key=lambda one: one.table is not None)),
                 copies=tuple(copies[name]),
                 old_names=old_name_statuses(old_names[name]),
                 outcomes=dict(Counter(one.status for one in shown if one.mode != PATTERN)),
@@ -153,7 +154,8 @@ def statuses(
                 maintained=len(maintained[name]),
                 last_maintained=_maintained(maintained[name][-1]) if maintained[name] else None,
                 backfills=_waiting(project, store, name, context, backfills[name]),
-                quarantine=quarantined_counts(name, context, trouble) if name in quarantining else {},
+                quarantine=quarantine,
+                quarantined=sum(quarantine.values()),
             )
         )
     return found
@@ -213,8 +215,8 @@ def _waiting(
 
 
 def quarantined_counts(name: str, context: Opens, trouble: Callable[[str], None]) -> dict[str, int]:
-    """Return how many entries each table holds, for a connection of which a run has ever held something. A destination
-    that cannot be reached is no reason to show nothing."""
+    """Return how many entries each table holds, those with the most first, for a connection of which a run has
+    ever held something. A destination that cannot be reached is no reason to show nothing."""
     from instep.sync.quarantine.quarantine import quarantined_counts as counts_of
 
     try:
@@ -222,4 +224,4 @@ def quarantined_counts(name: str, context: Opens, trouble: Callable[[str], None]
     except InstepError as error:
         trouble(f"quarantine of {name}: {error.message}")
         return {}
-    return dict(sorted(found.items()))
+    return dict(sorted(found.items(), key=lambda one: (-one[1], one[0])))

@@ -99,8 +99,9 @@ class ObjectDeletion(ImmediateWork):
     """Delete one object."""
 
     def execute(self, context: WriteContext, request: DeleteObjectRequest, prepared: None) -> DeletedObject:
-        """Delete it; Blocked while others use it."""
+        """Delete it; Blocked while others use it, and for a project that is read from its file alone."""
         before = managed(context, request.kind, request.name)
+        context.resources.check_deletable(request.kind, request.name)
         context.resources.delete(request.kind, request.name, dry_run=context.rehearsed)
         return DeletedObject(request.name, before.id, before.version)
 
@@ -170,9 +171,8 @@ def _put(
     tags: tuple[str, ...] | None,
     before: Managed | None,
 ) -> ObjectDocument:
-    """Write an object that has the version of `before`. Blocked for a new one of a project that would not see it."""
-    if before is None:
-        context.resources.check_seen(kind, name, spec)
+    """Write an object that has the version of `before`. Blocked for a project that would not see it."""
+    context.resources.check_seen(kind, name, spec)
     expected = before.version if before else 0
     made = context.resources.put(
         kind, name, spec, who=context.who, tags=tags, expected=expected, dry_run=context.rehearsed

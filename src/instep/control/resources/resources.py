@@ -54,6 +54,8 @@ from instep.project.text.tree import Path
 from instep.store.server.resources import KINDS, Called, Link, StoredObject
 from instep.store.store import Store
 
+TO_WRITE = "write it there:"
+"""How the hint begins that is followed by the lines for the project file."""
 _PENDING = "pending"
 _REFERENCE = re.compile(r"\$\{(env|file|secret):[^}]*\}")
 _NO_TEXT = 'must be text; put it in quotes ("...")'
@@ -212,8 +214,8 @@ class Resources:
         return _of_server(made)
 
     def check_seen(self, kind: ObjectKind, name: str, spec: Mapping[str, Any]) -> None:
-        """Raise Blocked, with what to write into instep.yml, where a new object of the store would not be seen: by a
-        project that is read from its file alone. Conflict for a name that the file has."""
+        """Raise Blocked, with what to write into instep.yml, where the store's object would not be seen: by a project
+        that is read from its file alone. Conflict for a name that the file has."""
         if isinstance(self.project, ServedProject):
             return
         check_name(kind, name)
@@ -221,13 +223,27 @@ class Resources:
         self._not_of_file(kind, name, spec)
         raise Blocked(
             f"{kind} {name} would be kept by a server, and this project is read from {self.project.file.name} alone",
-            hint=f"write it there:\n{self._as_yaml(kind, name, spec)}",
+            hint=f"{TO_WRITE}\n{self._as_yaml(kind, name, spec)}",
         )
 
+    def check_deletable(self, kind: ObjectKind, name: str) -> None:
+        """Raise Conflict, with the lines to take out, for an object of the project file. Blocked for one that a server
+        keeps, where the project is read from its file alone."""
+        self._not_of_file(kind, name, None)
+        if not isinstance(self.project, ServedProject):
+            file = self.project.file.name
+            message = f"{kind} {name} is kept by a server, and this project is read from {file} alone"
+            raise Blocked(message, hint=f"{file} needs no change; delete {name} at that server (instep server)")
+
     def _as_yaml(self, kind: ObjectKind, name: str, spec: Mapping[str, Any]) -> str:
-        """Return the section of an object, with places for its secrets. InvalidObject for what is wrong with it."""
+        """Return the section of an object, with places for its secrets: those that the file has stay as they are.
+        InvalidObject for what is wrong with it."""
         plural = PLURALS[kind]
-        secrets = {path: suggestion((plural, name, *path)) for path in plain_secrets(kind, name, spec)}
+        own = dict(texts(written(value_at(self.project.tree.data, (plural, name)) or {})))
+        secrets = {
+            path: own[path] if is_reference(own.get(path, "")) else suggestion((plural, name, *path))
+            for path in plain_secrets(kind, name, spec)
+        }
         document = replaced(spec, secrets)
         section_of(kind, name, document)  # what it does not know might be a secret: it is not shown
         return yaml_tree.dump({plural: {name: document}})
@@ -275,8 +291,10 @@ class Resources:
         where = self.project.where((PLURALS[kind], name)).rpartition(": ")[0]
         message = f"{kind} {name} is managed by {where}"
         if spec is None:
-            raise Conflict(message, hint="take it out of the file")
-        raise Conflict(message, hint=f"write it there:\n{self._as_yaml(kind, name, spec)}")
+            data = written(value_at(self.project.tree.data, (PLURALS[kind], name)) or {})
+            lines = yaml_tree.dump({PLURALS[kind]: {name: data}})
+            raise Conflict(message, hint=f"take these lines out of it:\n{lines}")
+        raise Conflict(message, hint=f"{TO_WRITE}\n{self._as_yaml(kind, name, spec)}")
 
     def _with_secrets(
         self, kind: ObjectKind, name: str, spec: Mapping[str, Any], before: StoredObject | None

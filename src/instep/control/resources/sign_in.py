@@ -95,11 +95,21 @@ def form_token(token: str) -> str:
     return hmac.new(token.encode(), b"form", hashlib.sha256).hexdigest()
 
 
+def notice_mark(token: str, text: str) -> str:
+    """Return the mark of a notice of this session, which nobody else can make."""
+    return hmac.new(token.encode(), b"notice\n" + text.encode(), hashlib.sha256).hexdigest()
+
+
 def make_link(store: Store, key: ApiKey) -> str:
     """Return the token of a link that signs in as this key once, within a quarter of an hour."""
     token = secrets.token_urlsafe(32)
     store.sessions.add_link(_digest(token), key.id, store.sessions.now() + LINK_LASTS)
     return token
+
+
+def withdraw_link(store: Store, token: str) -> None:
+    """Make a link useless that nobody has signed in by."""
+    store.sessions.use_link(_digest(token))
 
 
 def set_password(store: Store, key: ApiKey, password: str, token: str = "") -> None:

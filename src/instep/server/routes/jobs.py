@@ -77,8 +77,7 @@ def delete_connection(
     from instep.sync.two_people import DELETION, Act, leaving
 
     name = the.connection(who, connection)
-    if the.app.objects.get("connection", name).by == "file":
-        raise ApiProblem(409, "conflict", f"connection {name} is managed by a file", "take it out of the file")
+    the.app.objects.check_deletable("connection", name)
     if confirm != name:
         raise ApiProblem(409, "blocked", f"connection {name} is deleted only by its name", f"send confirm={name}")
     if not writes.repeated():

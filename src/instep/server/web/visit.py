@@ -5,10 +5,11 @@ Every page stands in a `PageRoutes` list. One that is not open needs a session; 
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from anyio.to_thread import run_sync
 from starlette.requests import Request
@@ -89,11 +90,12 @@ class Visit:
     def go(self, address: str, notice: str = "", undo: str = "") -> RedirectResponse:
         """Return the way to another page, with a notice there.
 
-        `undo`: the address of the operation that takes it back, with its fields.
+        `undo`: the address of the form that takes it back, with its fields.
         """
         answer = RedirectResponse(local(address), 303)
         if notice:
-            text = quote(f"{notice[:600]}\n{undo}")
+            plain = f"{notice[:600]}\n{undo}"
+            text = quote(f"{sign_in.notice_mark(self.token, plain)}\n{plain}")
             answer.set_cookie(NOTICE, text, max_age=60, httponly=True, samesite="lax", path="/")
         return answer
 
@@ -225,7 +227,8 @@ def local(address: str) -> str:
 
 async def show(request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
     """Return a page made of a template, and forget the notice that it has shown."""
-    text, undo = notice_of(request)
+    visit = values.get("visit")
+    text, undo = notice_of(request, visit.token) if visit else ("", None)
     content = rendering.render(template, request=request, notice=text, notice_undo=undo, **values)
     answer = HTMLResponse(content, status, HEADERS)
     if NOTICE in request.cookies:
@@ -233,16 +236,12 @@ async def show(request: Request, template: str, status: int = 200, **values: Any
     return answer
 
 
-UNDOING = frozenset({"reopen_change", "reopen_changes", "pause", "resume", "put_policy", "put_channel"})
-"""The operations that a notice may offer, to take back what was done."""
-
-
-def notice_of(request: Request) -> tuple[str, tuple[str, list[tuple[str, str]]] | None]:
-    """Return what the last form has done, and the form that takes it back: its address and its fields."""
-    from urllib.parse import unquote
-
-    text, _, undo = unquote(request.cookies.get(NOTICE, "")).partition("\n")
+def notice_of(request: Request, token: str) -> tuple[str, tuple[str, list[tuple[str, str]]] | None]:
+    """Return what the last form of this session has done, and the form that takes it back: its address and its fields.
+    A cookie with another mark was written by somebody else, who must not offer anything."""
+    mark, _, plain = unquote(request.cookies.get(NOTICE, "")).partition("\n")
+    if not hmac.compare_digest(mark.encode(), sign_in.notice_mark(token, plain).encode()):
+        return "", None
+    text, _, undo = plain.partition("\n")
     parts = urlsplit(undo)
-    if parts.scheme or parts.netloc or parts.path.removeprefix("/do/") not in UNDOING:
-        return text, None
-    return text, (parts.path, parse_qsl(parts.query))
+    return text, (parts.path, parse_qsl(parts.query)) if undo and local(undo) == undo else None

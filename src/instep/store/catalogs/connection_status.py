@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import islice
 from typing import Any, Literal
 
 from instep.model import Pause, Run, TableRun
@@ -92,7 +93,9 @@ class LoadStatus:
     last_maintained: LastMaintenance | None
     backfills: tuple[WaitingBackfill, ...]
     quarantine: Mapping[str, int]
-    """How many entries each table holds."""
+    """How many entries each table holds, those with the most first."""
+    quarantined: int
+    """Number of entries that all tables hold."""
 
 
 @dataclass(frozen=True)
@@ -123,3 +126,21 @@ class ConnectionStatus(LoadStatus):
     """Columns that have no values in older rows, and the command that brings them."""
     log: Mapping[str, Any] | None = None
     """The state of the source's log; null over a server, which opens no source."""
+    more: Mapping[str, int] = field(default_factory=dict)
+    """Number of those that are not listed, by field: up to 200 pauses, copies, old names, backfills, tables with
+    quarantined entries, reselected and partial columns are."""
+
+    def shortened(self) -> ConnectionStatus:
+        """Return the status with the first entries of each list, and the number of the others."""
+        lists = {name: getattr(self, name) for name in SHORTENED}
+        more = {name: len(one) - LISTED for name, one in lists.items() if len(one) > LISTED}
+        short = {
+            name: dict(islice(lists[name].items(), LISTED)) if name == "quarantine" else lists[name][:LISTED]
+            for name in more
+        }
+        return replace(self, **short, more=more)
+
+
+LISTED = 200
+"""Entries of each list that the status of a connection has."""
+SHORTENED = ("pauses", "copies", "old_names", "backfills", "quarantine", "reselected", "partial")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import Connection, func, insert, select, true, update
 
 from instep.store.engine.database import Database, of_tables
 from instep.store.tables.catalogs import fresh_tables, pauses
@@ -45,12 +45,14 @@ class FreshTables:
             if rows:
                 transaction.execute(insert(fresh_tables), rows)
 
-    def of(self, names: Sequence[str]) -> dict[str, dict[Ref, FreshTable]]:
-        """Return the tables of each of these connections that a sync has loaded."""
+    def of(self, names: Sequence[str], only: Collection[Ref] | None = None) -> dict[str, dict[Ref, FreshTable]]:
+        """Return the tables of each of these connections that a sync has loaded; `only`: of these tables."""
         found: dict[str, dict[Ref, FreshTable]] = {name: {} for name in names}
+        query = select(fresh_tables).where(fresh_tables.c.connection.in_(names))
         with self._db.read() as transaction:
-            for row in transaction.execute(select(fresh_tables).where(fresh_tables.c.connection.in_(names))):
-                found[row.connection][row.table_schema, row.table_name] = FreshTable(row.as_of, row.late)
+            for where in (true(),) if only is None else of_tables(fresh_tables, only):
+                for row in transaction.execute(query.where(where)):
+                    found[row.connection][row.table_schema, row.table_name] = FreshTable(row.as_of, row.late)
         return found
 
     def resumed(self, names: Sequence[str]) -> dict[str, dict[Ref, datetime]]:

@@ -102,6 +102,31 @@ def _lack(one: dict[str, Any]) -> str:
     return f"existing rows lack its values until they change; to backfill them run `{one['command']}`"
 
 
+def _show_rest(out: Screen, c: Mapping[str, Any], name: str, what: str) -> None:
+    """Print how many more there are than the status lists."""
+    if number := c["more"].get(name):
+        out.write(f"  and {number:,} more {what}", "yellow")
+
+
+def _show_pending(out: Screen, c: Mapping[str, Any]) -> None:
+    """Print what is paused or still to be loaded."""
+    for pause in c["pauses"]:
+        what = ".".join(filter(None, pause["table"])) if pause["table"] else "the connection"
+        out.write(f"  paused: {what}: {pause['reason']}", "yellow")
+    _show_rest(out, c, "pauses", "pauses")
+    for b in c["backfills"]:
+        what = ".".join(filter(None, (*b["table"], b["column"])))
+        waits = f"; {b['waits']}" if b["waits"] else ""
+        out.write(f"  pending backfill of {what}: {b['why']}{waits}", "yellow")
+    _show_rest(out, c, "backfills", "pending backfills")
+    for one in c["reselected"]:
+        out.write(f"  {one['column']} {_then(one)}", "yellow")
+    _show_rest(out, c, "reselected", "columns that were switched")
+    for one in c["partial"]:
+        out.write(f"  {one['table']}.{one['column']}: {_lack(one)}", "yellow")
+    _show_rest(out, c, "partial", "columns whose values existing rows lack")
+
+
 def _show_status(out: Screen, found: list[dict[str, Any]]) -> None:
     for c in found:
         run = c["last_run"]
@@ -114,25 +139,17 @@ def _show_status(out: Screen, found: list[dict[str, Any]]) -> None:
                 f"  {c['waiting_changes']} change(s) wait for a review: run `instep changes list`", style="yellow"
             )
         _show_freshness(out, c["freshness"], c["freshness_counts"])
-        for pause in c["pauses"]:
-            what = ".".join(filter(None, pause["table"])) if pause["table"] else "the connection"
-            out.write(f"  paused: {what}: {pause['reason']}", "yellow")
-        for b in c["backfills"]:
-            what = ".".join(filter(None, (*b["table"], b["column"])))
-            waits = f"; {b['waits']}" if b["waits"] else ""
-            out.write(f"  pending backfill of {what}: {b['why']}{waits}", "yellow")
-        for one in c["reselected"]:
-            out.write(f"  {one['column']} {_then(one)}", "yellow")
-        for one in c["partial"]:
-            out.write(f"  {one['table']}.{one['column']}: {_lack(one)}", "yellow")
+        _show_pending(out, c)
         if c["maintained"]:
             out.write(f"  {_maintained(c['maintained'])}", "dim")
         if c["log"]:
             out.write(f"  log: {line(c['log'])}", "yellow" if c["log"]["trouble"] else "dim")
         for copy in c["copies"]:
             out.write(f"  copy {'.'.join(copy['place'])}: {copy['rows']:,} rows, {copy['why']}", "dim")
+        _show_rest(out, c, "copies", "copies")
         for one in c["old_names"]:
             out.write(f"  {old_name_line(one)}", "yellow" if one["trouble"] else "dim")
+        _show_rest(out, c, "old_names", "old names")
         for t in c["tables"]:
             if t["status"] != "done":
                 why = "; ".join(line.strip() for line in t["error"].splitlines())
@@ -142,6 +159,7 @@ def _show_status(out: Screen, found: list[dict[str, Any]]) -> None:
                 f"  {table}: {quarantined:,} value(s) or rows in quarantine: run `instep quarantine list {table}`",
                 "yellow",
             )
+        _show_rest(out, c, "quarantine", f"tables with entries in quarantine; all have {c['quarantined']:,}")
 
 
 def query(

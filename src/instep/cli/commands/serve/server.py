@@ -11,8 +11,8 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -158,10 +158,11 @@ def serve(
     log_options: LogOptions,
     worker: tuple[int, float] | None,
     begin: Callable[[App, str], None],
-    end: Callable[[App], None] = lambda _: None,
+    end: Callable[[App, Sequence[str]], None] = lambda *_: None,
 ) -> None:
     """Serve an open project until a signal comes. `worker`: the lanes and the grace time of one beside it. `begin` is
-    called with the address once it listens, `end` when it does not any more. Raises SetupError where the extra `server`
+    called with the address once it listens, `end` when it does not any more, with the tokens of the sessions that began
+    by a link here. Raises SetupError where the extra `server`
     is not installed."""
     try:
         import uvicorn
@@ -195,7 +196,7 @@ def serve(
             try:
                 uvicorn.Server(config).run(sockets=[taken])
             finally:
-                end(app)
+                end(app, made.state.server.linked)
     say("the server has stopped")
 
 

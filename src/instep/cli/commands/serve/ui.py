@@ -6,6 +6,7 @@ import getpass
 import os
 import secrets
 import webbrowser
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -44,23 +45,29 @@ def ui(
 
     opener = partial(open_page, options.project.resolve())
     with ExitStack() as at_end:
-        begin = partial(_show, browser, at_end)
+        links = list[str]()
+        begin, end = partial(_show, browser, at_end, links), partial(_end_sessions, links)
         place, logs = Place("127.0.0.1", port), LogOptions(log_format, log_level)
-        serve(opener, place, logs, (lanes, grace), begin, _end_sessions)
+        serve(opener, place, logs, (lanes, grace), begin, end)
 
 
 def _name() -> str:
     return f"{getpass.getuser()}@local"
 
 
-def _end_sessions(app: App) -> None:
-    """Sign out who came by the link: a server that opens this store later does not know the browser."""
-    if key := app.store.api_keys.named(_name()):
-        app.store.sessions.end_all(key.id)
+def _end_sessions(links: Sequence[str], app: App, sessions: Sequence[str]) -> None:
+    """Sign out who came by a link of this command: a server that opens this store later does not know the browser.
+    Another `instep ui` of the project goes on, as do its sessions and its link."""
+    from instep.control.resources.sign_in import end, withdraw_link
+
+    for token in sessions:
+        end(app.store, token)
+    for token in links:
+        withdraw_link(app.store, token)
 
 
-def _show(browser: bool, at_end: ExitStack, app: App, address: str) -> None:
-    """Print the link, and open it where there is a browser that is not one of the terminal.
+def _show(browser: bool, at_end: ExitStack, links: list[str], app: App, address: str) -> None:
+    """Print the link, note its token, and open it where there is a browser that is not one of the terminal.
 
     The browser is started with the path of a file that leads to the link: everybody on this machine sees the arguments
     of programs.
@@ -74,7 +81,8 @@ def _show(browser: bool, at_end: ExitStack, app: App, address: str) -> None:
         key = app.store.api_keys.named(name) or app.store.api_keys.add(
             f"k-{secrets.token_hex(6)}", name, "admin", (), PAGE_COMMAND
         )
-        link = f"{address}/sign-in/once/{make_link(app.store, key)}"
+        links.append(make_link(app.store, key))
+    link = f"{address}/sign-in/once/{links[-1]}"
     say("the page, until Ctrl-C; the link signs in once within 15 minutes:")
     typer.echo(link)
     if not browser:

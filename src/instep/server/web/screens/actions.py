@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from typing import Any
 
 from starlette.responses import Response
@@ -11,7 +9,7 @@ from starlette.responses import Response
 from instep.server.problems import ApiProblem
 from instep.server.web.copies import copies
 from instep.server.web.forms import Action, action_of
-from instep.server.web.rendering import query
+from instep.server.web.undo import before_of, undo_address, undo_note
 from instep.server.web.visit import PageRoutes, Visit, local
 
 pages = PageRoutes()
@@ -35,8 +33,10 @@ async def do(visit: Visit) -> Response:
     if rehearsed and action.previews:
         values, rehearsed = {**values, "preview": True}, False
     try:
+        before = None
         if not rehearsed and not values.get("preview") and visit.may(action.role):
             _check_typed(action.name_to_type(values), visit.sent("typed").strip())
+            before = await before_of(visit, action, values)
         answer = await visit.api.send(
             action.method,
             action.address(values),
@@ -54,7 +54,7 @@ async def do(visit: Visit) -> Response:
         return visit.go(f"/jobs/{document['id']}", note)
     if action.name in _QUEUEING:
         return visit.go(f"/jobs/{document['job']}", f"{action.title} of {values['name']} is queued.")
-    return visit.go(back, done_text(action, values, document), undo_address(action, values))
+    return visit.go(back, done_text(action, values, document), undo_address(action, values, before, document))
 
 
 def _check_typed(name: str, typed: str) -> None:
@@ -68,36 +68,6 @@ _QUEUEING = frozenset({"test_source", "test_destination", "discover_source"})
 """Operations whose answer is a job that people wait for."""
 _ANSWERING = frozenset({"test_channel", "import_configuration"})
 """Operations whose answer is what people have asked for."""
-_REOPENED = frozenset({"approve_change", "reject_change", "ignore_change", "snooze_change"})
-_SAVED = frozenset({"put_policy", "put_channel"})
-"""Operations that replace what is saved, which is taken back by saving what was there before."""
-_LONGEST = 2000
-"""Characters of an address that takes something back: it is kept in a cookie."""
-
-
-def undo_address(action: Action, values: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> str:
-    """Return the address that takes an operation back once it is done; "" where nothing does.
-
-    `before`: the section that an operation has replaced.
-    """
-    found = ""
-    if action.name in _REOPENED:
-        found = query("/do/reopen_change", change=values["change"])
-    elif action.name == "pause":
-        found = query("/do/resume", connection=values["connection"], table=values.get("table"))
-    elif action.name == "resume":
-        given = {"connection": values["connection"], "table": values.get("table")}
-        found = query("/do/pause", **given, reason="its resuming was undone")
-    elif action.name in _SAVED and before:
-        found = query(f"/do/{action.name}", name=values["name"], spec=json.dumps(before))
-    return found if len(found) <= _LONGEST else ""
-
-
-def undo_of_answers(answer: str, done: Mapping[str, Any]) -> str:
-    """Return the address that takes an answer to many changes back; "" if they are more than it can name."""
-    ids = [one["id"] for one in done["items"] if one["ok"]]
-    found = query("/do/reopen_changes", ids=ids) if ids and answer != "assigned" else ""
-    return found if len(found) <= _LONGEST else ""
 
 
 def done_text(action: Action, values: dict[str, Any], document: dict[str, Any]) -> str:
@@ -132,4 +102,5 @@ async def _show(
         etag=visit.sent("etag") or visit.query("etag"),
         copies=copies(action, values, base) if complete else {},
         allowed=visit.may(action.role),
+        undo_note=undo_note(action),
     )

@@ -15,7 +15,7 @@ from instep.server.problems import ApiProblem
 from instep.server.web.copies import copies
 from instep.server.web.forms import action_of
 from instep.server.web.rendering import query
-from instep.server.web.screens.actions import undo_of_answers
+from instep.server.web.undo import undo_of_answers
 from instep.server.web.visit import PageRoutes, Visit
 
 pages = PageRoutes()
@@ -138,10 +138,17 @@ async def answer(visit: Visit) -> Response:
     confirmed = visit.sent("button") == "do"
     to, path = visit.sent("to").strip(), _PATHS.get(given, "/changes/answers")
     body |= {"snoozed": {"duration": duration}, "assigned": {"assignee": to}}.get(given, {"answer": given})
-    done = (await visit.api.send("POST", path, body, parameters={} if confirmed else {"dry_run": True})).document
+    items = []
+    if not confirmed or given == "assigned":
+        items = (await visit.api.send("POST", path, body, parameters={"dry_run": True})).document["items"]
     if confirmed:
-        return visit.go(back, _done_text(given, done, to), undo_of_answers(given, done))
-    items = done["items"]
+        done = (await visit.api.send("POST", path, body)).document
+        undo = undo_of_answers(
+            given,
+            [one["id"] for one in done["items"] if one["ok"]],
+            [one["change"]["assignee"] for one in items if one["ok"]],
+        )
+        return visit.go(back, _done_text(given, done, to), undo)
     able = [one["change"] for one in items if one["ok"]]
     renames = [one for one in able if given == "approved" and one["rule"] == PROPOSAL]
     fine = [one for one in able if one not in renames]
@@ -155,6 +162,7 @@ async def answer(visit: Visit) -> Response:
         every=every,
         fine=fine,
         renames=renames,
+        undoable=bool(undo_of_answers(given, [one["id"] for one in fine], [one["assignee"] for one in fine])),
         refused=[one for one in items if not one["ok"]],
         copies=_copies(visit, given, body, [one["id"] for one in fine]),
         kinds=Counter(one["kind"] for one in fine).most_common(),

@@ -102,7 +102,7 @@ async def connection(visit: Visit) -> Response:
         late_tables=report["freshness_counts"].get("late", 0),
         freshness=FRESHNESS,
         search=search,
-        quarantined=sum(report["quarantine"].values()),
+        quarantined=report["quarantined"],
         blocked=blockers(details),
         pausing=pausing(details, queued),
         resuming=resuming(details, report, queued),
@@ -160,7 +160,8 @@ def resuming(details: Mapping[str, Any], report: Mapping[str, Any], queued: Sequ
     if waiting:
         lines.append(f"{len(waiting)} queued jobs start as workers are free.")
     if report["backfills"]:
-        lines.append(f"{len(report['backfills'])} backfills that wait are taken up.")
+        number = len(report["backfills"]) + report["more"].get("backfills", 0)
+        lines.append(f"{number:,} backfills that wait are taken up.")
     if open_ := [one["change"] for one in details["pauses"] if one["change"]]:
         lines.append(f"It is refused while a change that caused the pause is open: {', '.join(open_)}.")
     return lines
@@ -203,6 +204,9 @@ async def delete(visit: Visit) -> Response:
         "dry_run": rehearsed,
     }
     try:
+        details = await visit.api.get(f"/connections/{quoted(name)}")
+        if visit.sent("unused") == "true" and details["last_run"] is not None:
+            raise ApiProblem(409, "conflict", f"{name} has run since it was made", "delete it here, by its name")
         answer = await visit.api.send("DELETE", f"/connections/{quoted(name)}", parameters=parameters)
     except ApiProblem as problem:
         return await _delete_form(visit, problem=problem, status=problem.status)

@@ -13,6 +13,7 @@ from instep.server.problems import ApiProblem
 from instep.server.web.forms import action_of
 from instep.server.web.rendering import quoted
 from instep.server.web.screens.connections import tabs_of
+from instep.server.web.undo import options_before, undo_address
 from instep.server.web.visit import PageRoutes, Visit
 
 pages = PageRoutes()
@@ -91,7 +92,9 @@ async def set_options(visit: Visit) -> Response:
         return await _show(visit, problem=problem)
     if rehearsed:
         return await _show(visit, preview={"table": table, "values": values, **(answer.document or {})})
-    return visit.go(f"/connections/{quoted(name)}/detector", f"Done: {len(values)} options of {name} are set.")
+    given = {"connection": name, "values": values, "table": table}
+    undo = undo_address(action_of("set_detector_options"), given, options_before(found, given))
+    return visit.go(f"/connections/{quoted(name)}/detector", f"Done: {len(values)} options of {name} are set.", undo)
 
 
 def _changed(visit: Visit, options: list[DetectorOption]) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from instep.server.problems import ApiProblem
 from instep.server.web.copies import copies, yaml_of
 from instep.server.web.forms import action_of
 from instep.server.web.rendering import query, quoted
-from instep.server.web.screens.actions import undo_address
 from instep.server.web.section_forms import form_of, types_of
+from instep.server.web.undo import undo_address
 from instep.server.web.visit import PageRoutes, Visit
 
 pages = PageRoutes()
@@ -117,7 +117,8 @@ async def _written(
         values = form_of("channel", type).values(spec)
         new = method == "POST"
         return await _form(visit, type, values, name=name, etag=visit.sent("etag"), problem=problem, new=new)
-    undo = undo_address(action_of("put_channel"), {"name": name}, before)
+    action = action_of("put_channel" if before else "create_channel")
+    undo = undo_address(action, {"name": name, "spec": spec}, before)
     return visit.go(f"/notifications/channels/{quoted(name)}", f"The channel {name} is saved. Send a test next.", undo)
 
 

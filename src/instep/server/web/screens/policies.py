@@ -7,13 +7,14 @@ from typing import Any
 import yaml
 from starlette.responses import Response
 
+from instep.control.resources.resources import TO_WRITE
 from instep.schema.policy.presets import ACTIONS, KINDS, PRESET_TEXTS, PRESETS, choice
 from instep.server.problems import ApiProblem
 from instep.server.web.copies import copies, yaml_of
 from instep.server.web.forms import action_of
 from instep.server.web.policy_drafts import MODIFIERS, PolicyDraft, difference, digest_of, dumped, rest_of
 from instep.server.web.rendering import query, quoted
-from instep.server.web.screens.actions import undo_address
+from instep.server.web.undo import undo_address
 from instep.server.web.visit import PageRoutes, Visit
 
 pages = PageRoutes()
@@ -167,21 +168,22 @@ async def _pressed(visit: Visit, name: str, before: dict[str, Any]) -> Response:
 
 
 async def _save(visit: Visit, name: str, draft: PolicyDraft, etag: str, before: dict[str, Any]) -> Response:
+    values = {"name": name, "spec": draft.spec()}
     if not before:
-        await visit.api.send("POST", "/policies", {"name": name, "spec": draft.spec()})
+        await visit.api.send("POST", "/policies", values)
     else:
         headers = {"If-Match": etag} if etag else {}
         await visit.api.send("PUT", f"/policies/{quoted(name)}", {"spec": draft.spec()}, headers=headers)
+    action = action_of("put_policy" if before else "create_policy")
     note = f"The policy {name} is saved. The next detections decide by it."
-    return visit.go(f"/policies/{quoted(name)}", note, undo_address(action_of("put_policy"), {"name": name}, before))
+    return visit.go(f"/policies/{quoted(name)}", note, undo_address(action, values, before))
 
 
 async def _preview(visit: Visit, name: str, before: dict[str, Any], draft: PolicyDraft) -> dict[str, Any]:
     """Return the recorded decisions that the draft would change. Nothing is written."""
     method, path = ("PUT", f"/policies/{quoted(name)}") if before else ("POST", "/policies")
     body = {"spec": draft.spec()} | ({} if before else {"name": name})
-    if visit.may("approver"):
-        await visit.api.send(method, path, body, parameters={"dry_run": True})
+    refused = await _refusal(visit, method, path, body) if visit.may("approver") else None
     only = visit.sent("connection").strip()
     connections = [only] if only else await _connections(visit, name)
     then: dict[str, list[int]] = {}
@@ -204,7 +206,20 @@ async def _preview(visit: Visit, name: str, before: dict[str, Any], draft: Polic
         "others": len(connections) - SIMULATED,
         "lines": difference(before, draft.spec()),
         "digest": digest_of(draft.spec()),
+        "refused": refused,
     }
+
+
+async def _refusal(visit: Visit, method: str, path: str, body: dict[str, Any]) -> ApiProblem | None:
+    """Return why a policy is not saved here but written into instep.yml: what it decides can be seen before. Raises
+    ApiProblem for what is wrong with it."""
+    try:
+        await visit.api.send(method, path, body, parameters={"dry_run": True})
+    except ApiProblem as problem:
+        if problem.code in ("blocked", "conflict") and problem.hint.startswith(TO_WRITE):
+            return problem
+        raise
+    return None
 
 
 async def _form(

@@ -12,8 +12,10 @@ from instep.operations.values import EXISTING
 from instep.schema.changes.version import BREAKING
 from instep.schema.policy.similarity import PROPOSAL
 from instep.server.problems import ApiProblem
+from instep.server.web.forms import action_of
 from instep.server.web.rendering import query, quoted
 from instep.server.web.screens.lineage import picture_of, was_judged
+from instep.server.web.undo import undo_address
 from instep.server.web.visit import PageRoutes, Visit
 
 pages = PageRoutes()
@@ -139,8 +141,10 @@ async def comment(visit: Visit) -> Response:
     back = query(path, tab="conversation")
     if visit.sent("button") == "assign":
         name = visit.sent("assignee").strip()
+        before = (await visit.api.get(path))["assignee"]
         await visit.api.send("POST", f"{path}/assign", {"assignee": name}, headers={"If-Match": visit.sent("etag")})
-        return visit.go(back, f"The change is assigned to {name}." if name else "The change is assigned to nobody.")
+        undo = undo_address(action_of("assign_change"), {"change": visit.path["change"]}, before)
+        return visit.go(back, f"The change is assigned to {name or 'nobody'}.", undo)
     if not visit.sent("text").strip():
         return visit.go(back, "The comment is empty: write a text.")
     await visit.api.send("POST", f"{path}/comments", {"text": visit.sent("text")})

@@ -13,6 +13,7 @@ from instep.server.web.copies import copies
 from instep.server.web.forms import action_of
 from instep.server.web.rendering import count, query, quoted
 from instep.server.web.screens.connections import tabs_of
+from instep.server.web.undo import undo_of_switches
 from instep.server.web.visit import PageRoutes, Visit, local
 
 pages = PageRoutes()
@@ -114,8 +115,9 @@ async def switch(visit: Visit) -> Response:
         return await _preview(visit, name, back, on, off, [], problem)
     if rehearsed:
         return await _preview(visit, name, back, on, off, done, None)
+    undo = undo_of_switches(name, done, back)
     changed = sum(one["changed"] for answer in done for one in answer["objects"])
-    return visit.go(back, f"Done: {changed} switches of {name} turned. The next sync follows them.")
+    return visit.go(back, f"Done: {changed} switches of {name} turned. The next sync follows them.", undo)
 
 
 def switched_objects(form: Mapping[str, Sequence[str]]) -> tuple[list[str], list[str]]:
@@ -157,5 +159,6 @@ async def _preview(
         on=on,
         off=off,
         done=done,
+        undoable=bool(undo_of_switches(name, done, back)),
         copies=copies(action, {"connection": name, "verb": verb, "objects": list(objects)}, server),
     )

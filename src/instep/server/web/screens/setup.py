@@ -15,6 +15,7 @@ from instep.server.web.copies import copies
 from instep.server.web.forms import action_of
 from instep.server.web.rendering import query, quoted
 from instep.server.web.section_forms import form_of, types_of
+from instep.server.web.undo import undo_address
 from instep.server.web.visit import PageRoutes, Visit
 
 pages = PageRoutes()
@@ -87,7 +88,8 @@ async def create_object(visit: Visit) -> Response:
         await visit.api.send("POST", f"/{plural}", {"name": name, "spec": spec})
     except ApiProblem as problem:
         return await _object_form(visit, plural, type, form.values(spec), name, problem)
-    return visit.go(_after_object(visit, plural, name), f"The {_KINDS[plural]} {name} is saved.")
+    undo = undo_address(action_of(f"create_{_KINDS[plural]}"), {"name": name})
+    return visit.go(_after_object(visit, plural, name), f"The {_KINDS[plural]} {name} is saved.", undo)
 
 
 def _after_object(visit: Visit, plural: str, name: str) -> str:
@@ -220,7 +222,8 @@ async def create_connection(visit: Visit) -> Response:
     except ApiProblem as problem:
         return await _connection_form(visit, given, problem)
     note = f"The connection {given['name']} is made. Nothing was read yet: look at its first plan."
-    return visit.go(f"/setup/connections/{quoted(given['name'])}", note)
+    undo = undo_address(action_of("create_connection"), given)
+    return visit.go(f"/setup/connections/{quoted(given['name'])}", note, undo)
 
 
 def connection_of(given: Mapping[str, str]) -> dict[str, Any]:

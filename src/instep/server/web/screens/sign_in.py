@@ -64,6 +64,7 @@ async def use_once(request: Request) -> Response:
     if begun is None:
         server.rates.fail(address_of(request))
         raise ApiProblem(401, "unauthorized", "this link has expired or was used", "make another: instep ui")
+    server.linked.append(begun.token)
     return _signed_in(request, begun, "/")
 
 
