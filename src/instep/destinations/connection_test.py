@@ -101,7 +101,11 @@ def has_space(*places: Path) -> bool:
     for place in places:
         try:
             with tempfile.TemporaryFile(dir=_nearest(place)) as file:
-                os.posix_fallocate(file.fileno(), 0, _PROBE_BYTES)
+                if hasattr(os, "posix_fallocate"):
+                    os.posix_fallocate(file.fileno(), 0, _PROBE_BYTES)
+                else:  # macOS
+                    file.write(bytes(_PROBE_BYTES))
+                    file.flush()
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 return False
