@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
@@ -63,7 +64,7 @@ def test_patterns_fit_kinds_and_paths(store: Store, pattern: str, wanted: set[st
         store, found(), found("column.removed", column="total"), found(table=ITEM), found("table.added", ITEM, "")
     )  # fmt: skip
     if not wanted:
-        with pytest.raises(InstepError, match="no change was named"):
+        with pytest.raises(InstepError, match=re.escape(f"no open change fits {pattern}")):
             find(store, [], None, [pattern])
         return
     assert {r.summary.split()[0] for r in find(store, [], None, [pattern])} == wanted
@@ -77,9 +78,11 @@ def test_ids_and_patterns_add_up_and_nothing_is_found_twice(store: Store) -> Non
 
 def test_patterns_find_open_changes_only_and_ids_any(store: Store) -> None:
     [review] = answer(store, recorded(store, found()), "rejected", "ana")
-    with pytest.raises(InstepError, match="no change was named") as error:
+    with pytest.raises(InstepError, match=r"no open change fits \*") as error:
         find(store, [], None, ["*"])
-    assert "--match" in error.value.hint
+    assert "changes list --all" in error.value.hint
+    with pytest.raises(InstepError, match="no change was named"):
+        find(store, [], None, [])
     assert find(store, [review.id], None, []) == [review]
 
 

@@ -15,6 +15,7 @@ import pytest
 from contract.sources import Case
 from files_world import new_store, write, write_parquet
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
+from instep.errors import ConnectError
 from instep.project.sections.tables import TableSettings
 from instep.schema.selection.selection import Selection, patterns
 from instep.sources.base import Source
@@ -247,3 +248,34 @@ def test_a_new_table_that_cannot_be_read_fails_until_its_file_is_repaired(drop: 
     drop.write("t.csv", "n\n5\n")
     assert world.statuses(world.sync()) == {"t": "done", "u": "done"}
     assert world.rows("t", "n") == [(5,)]
+
+
+@pytest.mark.parametrize("name", ["t/b.csv", "t/b.jsonl"])
+def test_verify_counts_records_that_are_no_rows_as_long_as_their_file_has_them(drop: Drop, name: str) -> None:
+    world, lines = drop.world, {"csv": ["1,2,3", "5,6"], "jsonl": ["[1]", '{"id": 5, "n": 6}']}[name.split(".")[1]]
+    head = ["id,n"] if name.endswith("csv") else []
+    drop.config = drop.config.model_copy(update={"key": ("id",)})
+    drop.write("t/a" + name[3:], "\n".join([*head, {"csv": "1,10", "jsonl": '{"id": 1, "n": 10}'}[name.split(".")[1]]]))
+    drop.write(name, "\n".join([*head, *lines, lines[0], ""]))
+    world.sync()
+    found = world.verify()["t"]
+    assert (found.equal, found.held_rows, found.stale) == (True, 2, 0)
+    assert (found.source_rows, found.destination_rows, found.waits) == (4, 2, True)
+    drop.write(name, "\n".join([*head, lines[1], ""]))
+    world.sync()
+    found = world.verify()["t"]
+    assert (found.equal, found.held_rows, found.stale, found.waits) == (True, 0, 2, False)
+
+
+@pytest.mark.parametrize(("name", "ok"), [("t\udcff.csv", False), ("t/\udcff.csv", False), ("\udcff.txt", True),
+                                          (".t\udcff.csv", True)])  # fmt: skip
+def test_a_file_whose_name_is_no_text_is_named(drop: Drop, name: str, ok: bool) -> None:
+    drop.write("t/a.csv", "id,n\n1,10\n")
+    (drop.folder / name).write_text("id,n\n2,20\n")
+    if ok:
+        assert drop.world.sync().status == "done"
+        return
+    with pytest.raises(ConnectError, match=r"the name of t.*\\xff\.csv in .* is no text in UTF-8"):
+        drop.world.sync()
+    (drop.folder / name).unlink()
+    assert drop.world.sync().status == "done"

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from instep.control.times import utc
-from instep.errors import InstepError
+from instep.errors import InstepError, visible
 from instep.events import ChangeApproved, ChangeIgnored, ChangeRejected, ChangeReopened, ChangeSnoozed, Event
 from instep.model import Review
 from instep.operations.values import Answer, ReviewStatus
@@ -75,8 +75,16 @@ def selected(
         if change_filter.fits(review):
             found[review.id] = review
     if not found:
-        raise InstepError("no change was named", hint="give ids from `instep changes list`, or --match PATTERN")
+        raise none_found(change_filter)
     return list(found.values())
+
+
+def none_found(change_filter: ChangeFilter, *, searched: bool = False) -> InstepError:
+    """Return the error for a request that no change fits, or that names none. `searched`: it has further filters."""
+    if not change_filter.filters and not searched:
+        return InstepError("no change was named", hint="give ids from `instep changes list`, or --match PATTERN")
+    given = ", ".join([*change_filter.patterns, *change_filter.kinds, *change_filter.tables])
+    return InstepError(f"no open change fits {visible(given) or 'the filters'}", hint="see `instep changes list --all`")
 
 
 def answer(store: Store, reviews: Sequence[Review], status: Answer, who: str) -> list[Review]:

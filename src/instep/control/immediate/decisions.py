@@ -231,7 +231,8 @@ def _chosen(context: WriteContext, request: ChangesRequest) -> list[Review]:
     there are none, or more than one request may answer."""
     found = _named(context, request.ids)
     filters = reviews.ChangeFilter((), request.connection, request.patterns, request.kinds, request.tables)
-    if filters.filters or request.view or request.search or request.tag or request.assigned_to:
+    searched = bool(request.view or request.search or request.tag or request.assigned_to)
+    if filters.filters or searched:
         search = ChangeSearch(
             connections_of(context, request.connection, request.tag),
             () if request.view else ("open",),
@@ -241,7 +242,7 @@ def _chosen(context: WriteContext, request: ChangesRequest) -> list[Review]:
         )
         found |= {one.id: one for one in context.store.changes.page(search, limit=None) if filters.fits(one)}
     if not found:
-        raise InstepError("no change was named", hint="give ids from `instep changes list`, or --match PATTERN")
+        raise reviews.none_found(filters, searched=searched)
     if len(found) > MOST:
         raise InstepError(f"{len(found):,} changes match, not {MOST:,} or fewer", hint="narrow the filters")
     return list(found.values())

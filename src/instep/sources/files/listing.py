@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from instep.errors import ConnectError, InstepError, ProjectError
@@ -87,12 +88,37 @@ def _all(config: FilesConfig, place: StorageFolder) -> Iterable[tuple[FileState,
                 f"{config.path} is not a folder", hint="check `path`; relative paths start at the project folder"
             )
         found = filesystem.get_file_info(fs.FileSelector(root, recursive=True))
+        if place.local is not None:
+            found = _named(config, Path(root), found)
         if place.local is not None and not config.links:
             _check_links(config, [info.path for info in found])
     for info in found:
         name = info.path.removeprefix(root).lstrip("/")
-        if info.type == fs.FileType.File and not any(part.startswith((".", "_")) for part in name.split("/")):
+        if info.type == fs.FileType.File and not _is_hidden(name):
             yield FileState(name, int(info.size), str(info.mtime_ns)), (info.mtime_ns or 0) / 1e9
+
+
+def _named(config: FilesConfig, folder: Path, found: Iterable[Any]) -> list[Any]:
+    """Return the files whose names are text. Raises ConnectError for another one that belongs to a selected table: it
+    cannot be opened by its name."""
+    named, unnamed = [], 0
+    for info in found:
+        try:
+            named += [info] if info.path else []
+        except UnicodeDecodeError:
+            unnamed += 1
+    for path in folder.rglob("*") if unnamed else ():
+        raw = os.fsencode(path.relative_to(folder))
+        name = raw.decode("utf-8", "backslashreplace")
+        table = table_of(config, FileState(name, 0, ""))
+        if name.encode() != raw and table and config.is_selected(table) and not _is_hidden(name):
+            hint = "rename it, or move it out of the folder"
+            raise ConnectError(f"the name of {name} in {config.path} is no text in UTF-8", hint=hint)
+    return named
+
+
+def _is_hidden(name: str) -> bool:
+    return any(part.startswith((".", "_")) for part in name.split("/"))
 
 
 def _check_links(config: FilesConfig, paths: Iterable[str]) -> None:

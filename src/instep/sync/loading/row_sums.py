@@ -22,6 +22,7 @@ from instep.stage.fold import MEMORY, slices
 from instep.stage.key_hashes import hashable
 from instep.stage.quarantine_hashes import QuarantineHashes
 from instep.stage.spec import StageSpec
+from instep.stage.task import refused_records
 
 if TYPE_CHECKING:
     import duckdb
@@ -97,8 +98,9 @@ class SideShape:
                 yield pa.RecordBatch.from_arrays(batch.columns, names=names)
                 continue
             made = conformer.conform(batch)
-            if self.hashes is not None and made.quarantined:
-                unfit.append(self.hashes.batch(made.quarantined))
+            refused = refused_records(batch, conformer.spec)
+            if self.hashes is not None and (made.quarantined or refused):
+                unfit.append(self.hashes.batch([*made.quarantined, *refused]))
             yield pa.RecordBatch.from_arrays(made.batch.select(names_read).columns, names=names)
 
 
@@ -168,22 +170,23 @@ class SumRows:
         shape, total = self.shape, RowSums.nothing(self.shape.buckets)
         ends = ", min(k)::BIGINT AS low, max(k)::BIGINT AS high" if shape.buckets.width else ""
         first = f", {shape.names[shape.key[0]]} AS k" if shape.buckets.width else ""
-        for db, unfit in _slices(shape, batches):
-            query = (
-                f"SELECT b, count(*)::BIGINT AS n, (sum(h) % 18446744073709551616)::UBIGINT AS h{ends} FROM (SELECT "
-                f"{shape.bucket} AS b, hash(hash({', '.join(hashable(db, shape.names))})) AS h{first} FROM coming "
-                f"WHERE {shape.where}) GROUP BY b"
-            )
-            found = db.execute(query).fetchnumpy()
-            at = np.asarray(found["b"], np.int64)
-            total.counts[at] += np.asarray(found["n"], np.int64)
-            total.sums[at] += np.asarray(found["h"], np.uint64)
-            if shape.buckets.width:
-                low, high = np.ma.filled(found["low"], _NONE.max), np.ma.filled(found["high"], _NONE.min)
-                total.low[at] = np.minimum(total.low[at], low)
-                total.high[at] = np.maximum(total.high[at], high)
-            if unfit:
-                yield FoldResult(unfit=tuple(unfit))
+        with in_duckdb(MEMORY, lossless=True) as db:
+            for unfit in _slices(db, shape, batches):
+                hashed = f"hash(hash({', '.join(hashable(db, shape.names))}))"
+                query = (
+                    f"SELECT b, count(*)::BIGINT AS n, (sum(h) % 18446744073709551616)::UBIGINT AS h{ends} FROM "
+                    f"(SELECT {shape.bucket} AS b, {hashed} AS h{first} FROM coming WHERE {shape.where}) GROUP BY b"
+                )
+                found = db.execute(query).fetchnumpy()
+                at = np.asarray(found["b"], np.int64)
+                total.counts[at] += np.asarray(found["n"], np.int64)
+                total.sums[at] += np.asarray(found["h"], np.uint64)
+                if shape.buckets.width:
+                    low, high = np.ma.filled(found["low"], _NONE.max), np.ma.filled(found["high"], _NONE.min)
+                    total.low[at] = np.minimum(total.low[at], low)
+                    total.high[at] = np.maximum(total.high[at], high)
+                if unfit:
+                    yield FoldResult(unfit=tuple(unfit))
         yield FoldResult(total)
 
 
@@ -202,28 +205,28 @@ class ReturnRows:
         keys = [f"{shape.names[at]} AS k{n}" for n, at in enumerate(shape.key)]
         buckets = pa.table({"b": pa.array(self.only or [], pa.int32())})
         among = f" AND {shape.bucket} IN (SELECT b FROM buckets)" if self.only is not None else ""
-        for db, unfit in _slices(shape, batches):
+        with in_duckdb(MEMORY, lossless=True) as db:
             db.register("buckets", buckets)
-            compared = hashable(db, shape.names)
-            hashes = [f"hash({value}) AS h{at}" for at, value in enumerate(compared)] if self.columns else []
-            values = ", ".join([*keys, f"hash({', '.join(compared)}) AS h", *hashes])
-            rows = db.sql(f"SELECT {values} FROM coming WHERE {shape.where}{among}").to_arrow_table()
-            first = len(keys) + 1
-            sums = tuple(_sum(rows.column(first + at)) for at in range(len(hashes)))
-            yield FoldResult(None, as_stream(rows.select(range(first))), sums, tuple(unfit))
+            for unfit in _slices(db, shape, batches):
+                compared = hashable(db, shape.names)
+                hashes = [f"hash({value}) AS h{at}" for at, value in enumerate(compared)] if self.columns else []
+                values = ", ".join([*keys, f"hash({', '.join(compared)}) AS h", *hashes])
+                rows = db.sql(f"SELECT {values} FROM coming WHERE {shape.where}{among}").to_arrow_table()
+                first = len(keys) + 1
+                sums = tuple(_sum(rows.column(first + at)) for at in range(len(hashes)))
+                yield FoldResult(None, as_stream(rows.select(range(first))), sums, tuple(unfit))
 
 
 def _slices(
-    shape: SideShape, batches: Iterator[pa.RecordBatch]
-) -> Iterator[tuple[duckdb.DuckDBPyConnection, list[pa.RecordBatch]]]:
-    """Yield DuckDB with a slice of rows as `coming`, and what of them does not fit."""
+    db: duckdb.DuckDBPyConnection, shape: SideShape, batches: Iterator[pa.RecordBatch]
+) -> Iterator[list[pa.RecordBatch]]:
+    """Register a slice of rows after the other as `coming`, and yield what of it does not fit."""
     unfit = list[pa.RecordBatch]()
-    with in_duckdb(MEMORY, lossless=True) as db:
-        for rows in slices(shape.rows(batches, unfit)):
-            db.register("coming", rows)
-            yield db, unfit
-            db.unregister("coming")
-            unfit.clear()
+    for rows in slices(shape.rows(batches, unfit)):
+        db.register("coming", rows)
+        yield unfit
+        db.unregister("coming")
+        unfit.clear()
 
 
 def _sum(values: pa.ChunkedArray) -> int:
