@@ -11,7 +11,15 @@ from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update import AddSnapshotUpdate, RemoveSnapshotsUpdate, TableUpdate, update_table_metadata
 from pyiceberg.types import LongType, NestedField, StringType
 
-from instep.destinations.iceberg.metadata.updates import applied, creation, no_metadata, set_branch, set_properties
+from instep.destinations.iceberg.metadata.updates import (
+    ExpectedUpdates,
+    applied,
+    creation,
+    expected_result,
+    no_metadata,
+    set_branch,
+    set_properties,
+)
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "v", StringType(), required=False))
 
@@ -71,3 +79,15 @@ def test_a_new_table_is_what_pyiceberg_validates() -> None:
     assert type(ours) is type(theirs)
     assert told(ours) == told(theirs)
     assert empty.model_dump_json() == no_metadata().model_dump_json()
+
+
+@pytest.mark.parametrize("location", ["/lake/t/metadata/2.json", ""])
+def test_a_result_that_is_known_is_taken_for_its_base_alone(base: TableMetadata, location: str) -> None:
+    updates = (*added(3), set_properties({"c": "d"}))
+    expected = ExpectedUpdates.of(updates, base, applied(base, updates))
+    found = expected_result(expected, base, location)
+    assert found is not None
+    assert told(found) == told(applied(base, updates, location or ""))
+    assert expected_result(expected, base.model_copy(), location) is None
+    assert expected_result(updates, base, location) is None
+    assert tuple(expected) == updates

@@ -118,6 +118,15 @@ class Filters(Protocol):
 
 
 @runtime_checkable
+class BatchLookup(Protocol):
+    """A snapshot that finds out of many tables at once what `chunks` has to know of each."""
+
+    def look_up(self, refs: Sequence[tuple[str, str]]) -> None:
+        """Look source tables up whose chunks will be asked for; one that cannot be looked up now is left to that."""
+        ...
+
+
+@runtime_checkable
 class Versioned(Protocol):
     """A snapshot of a source that can prove that the rows of a table have not changed."""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pickle
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 TASKS_PER_CORE = 2
 _SMALL = 64 << 20
 """Bytes a core that are read in a few seconds."""
-_POLL = 0.5
+_SOON, _POLL = 0.1, 0.5
+"""Seconds between two looks at a job, in its beginning and later."""
 _SCHEMA = "result binary"
 
 
@@ -141,9 +143,10 @@ class RunningJob:
     def run(self, tick: Callable[[], None]) -> list[bytes]:
         thread = threading.Thread(target=self._collect, name=self.what, daemon=True)
         thread.start()
+        begun = time.monotonic()
         try:
             while thread.is_alive():
-                thread.join(_POLL)
+                thread.join(min(_POLL, max(_SOON, (time.monotonic() - begun) / 10)))
                 tick()
         except BaseException:
             self._stop(thread)

@@ -378,6 +378,8 @@ class TableDraft:
         if now is None:
             return replace(self.table, columns=tuple(c.column for c in self.columns))
         columns = tuple(_refreshed(c, now) for c in _ordered(self.columns, now))
+        if (now.id, now.kind, columns) == (self.table.id, self.table.kind, self.table.columns):
+            return self.table
         return replace(self.table, id=now.id, kind=now.kind, columns=columns)
 
 
@@ -393,8 +395,11 @@ def _refreshed(found: ColumnDraft, source: Table) -> Column:
     now = source.by_name.get(found.now) if found.now is not None else None
     if now is None or found.column.retained:
         return found.column
-    column = replace(found.column, id=now.id)
-    return replace(column, native=now.native, note=now.note) if now.type == column.type else column
+    column = found.column
+    native, note = (now.native, now.note) if now.type == column.type else (column.native, column.note)
+    if (now.id, native, note) == (column.id, column.native, column.note):
+        return column
+    return replace(column, id=now.id, native=native, note=note)
 
 
 def _ordered(columns: Sequence[ColumnDraft], source: Table) -> list[ColumnDraft]:

@@ -402,7 +402,10 @@ def column_steps(
             steps.append(ColumnNarrowed(ref, replace(stored, type=have.type), stored))
         steps += _alter(target, stored, want, able, renamed=have.name != want.name)
     end = len(found.columns) - len(pairing.dropped)
-    steps += [ColumnAdded(ref, replace(column, key=0), end + i) for i, column in enumerate(pairing.added)]
+    steps += [
+        ColumnAdded(ref, replace(column, key=0) if column.key else column, end + i)
+        for i, column in enumerate(pairing.added)
+    ]
     if able.keys and key != target.key:
         steps.append(KeyChanged(ref, key, target.key) if target.key else KeyRemoved(ref, key))
     return steps + _comment(found, target, able)

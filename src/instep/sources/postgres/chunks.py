@@ -32,18 +32,18 @@ LARGE = 200_000
 TID_RANGES = 140_000
 
 _STORAGE = """
-WITH RECURSIVE part(oid, depth) AS (
-    SELECT {table}::regclass::oid, 0
+WITH RECURSIVE part(top, oid, depth) AS (
+    {tables}
   UNION ALL
-    SELECT i.inhrelid, depth + 1 FROM part p JOIN pg_inherits i ON i.inhparent = p.oid
+    SELECT p.top, i.inhrelid, depth + 1 FROM part p JOIN pg_inherits i ON i.inhparent = p.oid
 )
-SELECT n.nspname, c.relname, c.relkind, coalesce(m.amname, '') = 'heap',
+SELECT p.top, n.nspname, c.relname, c.relkind, coalesce(m.amname, '') = 'heap',
        has_table_privilege(c.oid, 'SELECT') AND has_schema_privilege(n.oid, 'USAGE'), row_security_active(c.oid),
        coalesce(pg_relation_size(c.oid), 0) / current_setting('block_size')::int8, coalesce(pg_table_size(c.oid), 0),
        CASE WHEN c.relpages > 0 THEN c.reltuples / c.relpages ELSE -1 END
-FROM (SELECT oid, min(depth) AS depth FROM part GROUP BY oid) p
+FROM (SELECT top, oid, min(depth) AS depth FROM part GROUP BY top, oid) p
 JOIN pg_class c ON c.oid = p.oid JOIN pg_namespace n ON n.oid = c.relnamespace LEFT JOIN pg_am m ON m.oid = c.relam
-ORDER BY depth, c.oid
+ORDER BY p.top, depth, c.oid
 """
 # A view's tables are those of its rule. The catalog is that of the read point, the function's answer is of now.
 _REWRITTEN = """
@@ -87,8 +87,25 @@ class HeapStorage:
 
 def storage(connection: psycopg.Connection[Any], schema: str, name: str) -> list[HeapStorage]:
     """Return the table itself, then the partitions and inheriting tables below it."""
-    statement = _STORAGE.replace("{table}", literal(quote_table(schema, name)))
-    return [HeapStorage(quote_table(r[0], r[1]), *r[2:]) for r in connection.execute(statement.encode()).fetchall()]
+    one = f"SELECT 0, {literal(quote_table(schema, name))}::regclass::oid, 0"
+    return [found for _, found in _storages(connection, one)]
+
+
+def storages(
+    connection: psycopg.Connection[Any], refs: Sequence[tuple[str, str]]
+) -> dict[tuple[str, str], list[HeapStorage]]:
+    """Return the same of several tables; nothing of one that is not there."""
+    values = ", ".join(f"({at}, {literal(quote_table(*ref))})" for at, ref in enumerate(refs))
+    several = f"SELECT w.top, to_regclass(w.name)::oid, 0 FROM (VALUES {values}) w(top, name)"  # noqa: S608 - literals
+    stored: dict[tuple[str, str], list[HeapStorage]] = {}
+    for at, found in _storages(connection, several):
+        stored.setdefault(refs[at], []).append(found)
+    return stored
+
+
+def _storages(connection: psycopg.Connection[Any], tables: str) -> list[tuple[int, HeapStorage]]:
+    rows = connection.execute(_STORAGE.replace("{tables}", tables).encode()).fetchall()
+    return [(r[0], HeapStorage(quote_table(r[1], r[2]), *r[3:])) for r in rows]
 
 
 def rewritten(connection: psycopg.Connection[Any], refs: Sequence[tuple[str, str]]) -> frozenset[tuple[str, str]]:

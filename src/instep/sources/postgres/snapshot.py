@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,6 +15,7 @@ from instep.schema.planning.projection import ColumnRead, TableRead
 from instep.sources.base import CursorBounds, CursorRange, Discovery
 from instep.sources.postgres.catalog import Names, read_catalog, read_fingerprint
 from instep.sources.postgres.chunks import (
+    HeapStorage,
     bounds_statement,
     chunk_list,
     condition,
@@ -23,6 +24,7 @@ from instep.sources.postgres.chunks import (
     parts,
     rewritten,
     storage,
+    storages,
 )
 from instep.sources.postgres.connect import connect, dial, set_statement, settings, translated
 from instep.sources.postgres.locks import MAIN, SessionWatch, marking, new_key, unlocked
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
     import psycopg
 
 LANE = "snapshot"
+TOGETHER = 100
+"""Tables that are looked up with one statement."""
 Found = TypeVar("Found")
 
 
@@ -57,6 +61,7 @@ class PostgresSnapshot:
         self._watch = watch or SessionWatch(config, connection, new_key())
         self._lane = "" if exported else LANE
         self._seen: Discovery | None = None
+        self._stored: dict[tuple[str, str], list[HeapStorage]] = {}
         self.reader = PostgresReader(
             config, tuple(_task_settings(config, connection).items()), exported, self._watch.key
         )
@@ -71,13 +76,24 @@ class PostgresSnapshot:
             self._seen = self._ask(lambda: read_catalog(self._connection, self._names))
         return self._seen
 
+    def look_up(self, refs: Sequence[tuple[str, str]]) -> None:
+        """Look up where the rows of tables are, many with one statement: `chunks` asks for what is not found here, for
+        instance because another session has one of the tables."""
+        import psycopg
+
+        for at in range(0, len(refs), TOGETHER):
+            part = refs[at : at + TOGETHER]
+            with suppress(psycopg.Error), self._watch.turn, self._connection.transaction(force_rollback=True):
+                self._stored |= storages(self._connection, part)
+
     def chunks(self, read: TableRead, key: str, rows: CursorRange, *, columns: Sequence[str] = ()) -> list[Chunk]:
         """Return page ranges, or one query where an index finds the rows; raises ReadError if the table is gone."""
         selected = [c for c in _sourced(read) if not columns or c.column.name in columns]
         what = ", ".join(_expression(c.source) for c in selected if c.source)
         limit = condition(read, rows)
         with translated(self._config, read.source.path):
-            stored = self._ask(lambda: storage(self._connection, *read.source.ref))
+            ref = read.source.ref
+            stored = self._stored.get(ref) or self._ask(lambda: storage(self._connection, *ref))
             found = parts(stored, self._connection.info.server_version)
             if limit and len(found) > 1 and self._finds(read, limit):
                 found = parts(stored[:1], 0)

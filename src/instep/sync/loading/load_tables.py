@@ -16,7 +16,7 @@ from instep.crash import crashpoint
 from instep.errors import Fenced, InstepError
 from instep.model import Run
 from instep.schema.catalog.catalog import Catalog
-from instep.sources.base import Snapshot
+from instep.sources.base import BatchLookup, Snapshot
 from instep.spans import span, within
 from instep.stage.spec import Chunk, ChunkResult, StageSpec, limits_of
 from instep.sync.context import SyncContext
@@ -96,6 +96,8 @@ class Loading:
     def _plan(self, snapshot: Snapshot) -> list[Chunk]:
         chunks: list[Chunk] = []
         synced = int(self.run.started.timestamp() * 1_000_000)
+        if isinstance(snapshot, BatchLookup):
+            snapshot.look_up([load.read.source.ref for load in self.loads if load.changed is None or load.keys])
         with self.context.destination_open():
             for load in self.loads:
                 try:

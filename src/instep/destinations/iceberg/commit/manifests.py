@@ -25,6 +25,7 @@ from pyiceberg.manifest import (
     ManifestWriterV2,
     data_file_with_partition,
     manifest_entry_schema_with_data_file,
+    write_manifest_list,
 )
 from pyiceberg.schema import Schema
 from pyiceberg.table.update import snapshot
@@ -63,7 +64,7 @@ def _entry_schema(partition: StructType, version: Any) -> Schema:
 
 @cache
 def _lists() -> _Form:
-    file, record = (MANIFEST_LIST_FILE_SCHEMAS[version] for version in (FORMAT_VERSION, DEFAULT_READ_VERSION))  # type: ignore[index]
+    file, record = (MANIFEST_LIST_FILE_SCHEMAS[version] for version in (FORMAT_VERSION, DEFAULT_READ_VERSION))
     return _Form.of("manifest_file", file, record)
 
 
@@ -101,9 +102,6 @@ class _ManifestList(ManifestListWriterV2):
         return self
 
 
-_write_manifest_list = snapshot.write_manifest_list
-
-
 def _written_list(
     format_version: TableVersion,
     output_file: OutputFile,
@@ -113,10 +111,10 @@ def _written_list(
     avro_compression: AvroCompressionCodec,
 ) -> ManifestListWriter:
     if format_version != FORMAT_VERSION or sequence_number is None:
-        return _write_manifest_list(
+        return write_manifest_list(
             format_version, output_file, snapshot_id, parent_snapshot_id, sequence_number, avro_compression
         )
     return _ManifestList(output_file, snapshot_id, parent_snapshot_id, sequence_number, avro_compression)
 
 
-snapshot.write_manifest_list = _written_list
+snapshot.write_manifest_list = _written_list  # type: ignore[attr-defined]

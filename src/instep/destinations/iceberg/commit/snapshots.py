@@ -38,11 +38,11 @@ class Producer(_SnapshotProducer[Any]):
     def _manifests(self) -> list[ManifestFile]:
         gone = by_spec(self._deleted_entries())  # before a file is written, as it may refuse
         added = [_added(self.snapshot_id, file) for file in self._added_data_files]
-        written = [self._written(self._transaction.table_metadata.spec(), added)] if added else []
-        written += [self._written(self.spec(spec), entries) for spec, entries in gone]
+        written = [self._manifest(self._transaction.table_metadata.spec(), added)] if added else []
+        written += [self._manifest(self.spec(spec), entries) for spec, entries in gone]
         return self._process_manifests([*written, *self._existing_manifests()])
 
-    def _written(self, spec: PartitionSpec, entries: Iterable[ManifestEntry]) -> ManifestFile:
+    def _manifest(self, spec: PartitionSpec, entries: Iterable[ManifestEntry]) -> ManifestFile:
         with self.new_manifest_writer(spec) as writer:
             for entry in entries:
                 writer.add_entry(entry)

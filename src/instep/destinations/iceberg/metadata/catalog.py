@@ -91,7 +91,7 @@ class DeferredCreates:
 
     open: bool = False
     deferred: dict[Ref, Table] = field(default_factory=dict)
-    described: dict[Ref, Metadata] = field(default_factory=dict)
+    described: dict[Ref, dict[str, Any]] = field(default_factory=dict)
     abandoned: dict[str, list[str]] = field(default_factory=dict)
     namespaces: set[str] = field(default_factory=set)
 
@@ -343,7 +343,7 @@ class Lake:
         """Return the newest metadata of those of `refs` that exist, as JSON; no pyiceberg for a local lake. Views of
         ours are none of them, those of others are."""
         requested = list(refs)
-        deferred = {
+        deferred: dict[Ref, Metadata] = {
             ref: self.deferred_creates.described[ref] for ref in requested if ref in self.deferred_creates.described
         }
         return deferred | self._recorded([ref for ref in requested if ref not in deferred])

@@ -73,10 +73,11 @@ def read_table(ref: Ref, metadata: Metadata) -> Table:
 def _column(field: IcebergField, record: Mapping[str, Any]) -> Column:
     """Return the column with its recorded type, or with Iceberg's if it is stored as another one now."""
     kind = record.get("type") or str(data_type(field.type))
-    column = column_from_dict({**record, "type": kind, "name": field.name})
+    own = {"name": field.name, "nullable": not field.required, "comment": field.doc}
+    column = column_from_dict({**record, "type": kind, **own})
     if not is_stored_as(field.type, column.type):
-        column = replace(column, type=data_type(field.type), note="")
-    return replace(column, nullable=not field.required, comment=field.doc)
+        return replace(column, type=data_type(field.type), note="")
+    return column
 
 
 def read_pending(ref: Ref, metadata: Metadata) -> PendingReplacement | None:

@@ -17,6 +17,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import Identifier
 from sqlalchemy import event
+from sqlalchemy.exc import DBAPIError
 
 from instep.destinations.iceberg.metadata.updates import applied, expected_result, no_metadata
 from instep.stage.files.pyiceberg_code import load_file_io
@@ -108,8 +109,14 @@ class SqliteCatalog(SqlCatalog):
 
     @contextmanager
     def database(self) -> Iterator[sqlite3.Connection]:
-        """Take a connection of SQLAlchemy's pool, which nobody else uses meanwhile."""
-        pooled = self.engine.raw_connection()
+        """Take a connection of SQLAlchemy's pool, which nobody else uses meanwhile; raises the errors of SQLite, also
+        those of opening the file."""
+        try:
+            pooled = self.engine.raw_connection()
+        except DBAPIError as error:
+            if isinstance(error.orig, sqlite3.Error):
+                raise error.orig from error
+            raise
         try:
             found = pooled.driver_connection
             assert isinstance(found, sqlite3.Connection)

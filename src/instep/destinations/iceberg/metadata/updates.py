@@ -160,7 +160,7 @@ def expected_result(updates: Iterable[TableUpdate], base: TableMetadata | None, 
     """Return what `applied` would make of these updates, if that is known of this very base."""
     if not isinstance(updates, ExpectedUpdates) or updates.base is not base:
         return None
-    if base is None or updates.result is base:
+    if base is None or updates.result is base or not location:
         return updates.result
     return _update_table_metadata_log(updates.result, location, base.last_updated_ms)
 
