@@ -127,7 +127,7 @@ def superseded_lines(
 
 def _found_here(scan: Scan) -> SupersededLines:
     segments, lines = dict[int, bytes](), 0
-    with in_duckdb() as db:
+    with in_duckdb(MEMORY) as db:
         db.execute("CREATE TEMP TABLE hashed (a BIGINT, b BIGINT, place BIGINT)")
         for batch in fold_locally(scan, HashPlaces()):
             db.register("coming", batch)
