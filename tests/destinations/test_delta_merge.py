@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from delta_world import Warehouse
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from test_duckdb_merge import IDS, MERGE, ROW, SHOWN, WANTED, _one_a_key, _state
 
 from instep.destinations.base import Commit, Merge
+from instep.destinations.delta import files as delta_files
 from instep.destinations.delta import merge_parts
 from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
 from instep.destinations.delta.merge_task import JoinTask, group_of
@@ -112,6 +114,23 @@ def test_only_files_with_rows_that_change_are_written_again(tmp_path: Path) -> N
     before = shop.files()
     shop.merge({"id": 2, "name": "new"})
     assert shop.files() == before, "nothing differs"
+
+
+def test_only_files_that_may_have_a_key_are_read_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop = Warehouse(tmp_path)
+    for number in (10, 20, 30):
+        shop.append({"id": number, "name": f"n{number}"}, {"id": number + 5})
+    opened, rows_in = list[str](), delta_files.rows_in
+
+    def noted(state: Any, file: Any, *more: Any) -> Any:
+        opened.append(file["path"])
+        return rows_in(state, file, *more)
+
+    monkeypatch.setattr(delta_files, "rows_in", noted)
+    for ids, files, numbers in (([20, 25], 1, [0, 1]), ([15, 21, 30], 3, [0, 2]), ([99], 0, [])):
+        opened.clear()
+        found = shop.to.write.lookup_rows(REF, pa.table({"id": pa.array(ids, pa.int64())}))
+        assert (len(opened), sorted(found.numbers)) == (files, numbers)
 
 
 def test_files_that_are_written_again_keep_what_waits_for_an_undo(tmp_path: Path) -> None:

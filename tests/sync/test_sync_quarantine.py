@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -171,6 +172,22 @@ class TestBatches:
         assert len(commits) > 3
         assert set(many.statuses().values()) <= {"replayed", "superseded"}
         assert len(list(many.world.folder.glob("lake/shop/*/quarantine/*"))) == 1, "one file for all"
+
+    def test_entries_of_neighbouring_keys_are_looked_at_together(
+        self, many: HeldWorld, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        found, write = list[list[int]](), many.world.destination.write
+        lookup = write.lookup_rows
+
+        def noted(ref: Any, keys: Any) -> Any:
+            found.append(keys.column("id").to_pylist())
+            return lookup(ref, keys)
+
+        monkeypatch.setattr(type(write), "lookup_rows", lambda self, *of: noted(*of))
+        many.replay(dry_run=True)
+        ranges = sorted((min(ids), max(ids)) for ids in found)
+        assert len(ranges) > 3
+        assert all(one[1] < other[0] for one, other in pairwise(ranges)), ranges
 
     @pytest.mark.parametrize("point", ["replay.commit.before", "replay.commit.after", "replay.batch"])
     def test_a_replay_that_is_killed_goes_on(

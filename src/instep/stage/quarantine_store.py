@@ -190,18 +190,25 @@ class StoredQuarantine:
             if entries := self._entries("n >= ? AND n < ? ORDER BY n", start, start + GROUP):
                 yield entries
 
-    def divide(self, size: int, number_of: Callable[[QuarantineEntry], int]) -> None:
-        """Divide entries into buckets, those of one number together; on average with at most `size` in each."""
-        self.buckets = max(-(-self.count // size), 1)
-        if self.buckets == 1:
+    def divide(self, size: int, place_of: Callable[[QuarantineEntry], tuple[int, int]]) -> None:
+        """Divide entries into buckets of about `size`, in the order of their places; those of one place are together.
+        From then on entries are in the order of the buckets, so that each is read by itself."""
+        if self.count <= size:
             return
+        self._db.execute("CREATE OR REPLACE TEMP TABLE places (n BIGINT, place BIGINT, mix BIGINT)")
         for start, entries in enumerate(self.batches()):
-            numbers = pa.array([number_of(e) % self.buckets for e in entries])
-            places = pa.array(range(start * GROUP, start * GROUP + len(entries)))
-            self._insert(
-                pa.table({"n": places, "bucket": numbers}),
-                "UPDATE entries SET bucket = batch.bucket FROM batch WHERE entries.n = batch.n",
-            )
+            place, mix = zip(*map(place_of, entries), strict=True)
+            numbers = range(start * GROUP, start * GROUP + len(entries))
+            columns = {"n": numbers, "place": place, "mix": mix}
+            rows = pa.table({name: pa.array(values, pa.int64()) for name, values in columns.items()})
+            self._insert(rows, "INSERT INTO places SELECT * FROM batch")
+        ranked = f"SELECT n, (rank() OVER (ORDER BY place, mix) - 1) // {size} AS bucket FROM places"
+        self._db.execute(
+            "CREATE TEMP TABLE divided AS SELECT row_number() OVER (ORDER BY found.bucket, n) - 1 AS n, found.bucket, "
+            f"entries.* EXCLUDE (n, bucket) FROM entries JOIN ({ranked}) AS found USING (n) ORDER BY n"
+        )
+        self._db.execute("DROP TABLE entries; DROP TABLE places; ALTER TABLE divided RENAME TO entries")
+        self.buckets = self._number("SELECT max(bucket) + 1 FROM entries")
 
     def bucket(self, number: int) -> list[QuarantineEntry]:
         """Return the entries of a bucket."""

@@ -72,7 +72,7 @@ def _is_whole(how: Merge) -> bool:
 
 
 @dataclass(frozen=True)
-class _Staged:
+class _ComparedFiles:
     """The staged rows of a compare."""
 
     state: DeltaTableState
@@ -93,7 +93,7 @@ class _Staged:
 
 
 @dataclass(frozen=True)
-class _Table:
+class _ComparedTable:
     """The rows of the table in a compare."""
 
     state: DeltaTableState
@@ -119,7 +119,11 @@ def _upsert(
     with engine() as db:
         keys = staged_rows(state, how.key, how.keys) if how.keys else None
         compare = WholeCompare(
-            _Staged(state, work, files), _Table(state, work), len(how.key), len(work.names), bool(work.system.deleted)
+            _ComparedFiles(state, work, files),
+            _ComparedTable(state, work),
+            len(how.key),
+            len(work.names),
+            bool(work.system.deleted),
         )
         if _is_whole(how) and set_equal_aside(db, compare):
             if count(db, "SELECT count(*) FROM (SELECT n FROM r UNION ALL SELECT p FROM t)") > limit:

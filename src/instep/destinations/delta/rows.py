@@ -15,6 +15,7 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from instep.destinations.base import CastSample, Commit, InvalidValueCount, LoadOutcome, Ref, RowLookup, RowUpdate
 from instep.destinations.delta.change import DeltaCommit
@@ -255,6 +256,18 @@ class _FoundRows:
     at: Places
 
 
+def _may_have_keys(state: DeltaTableState, keys: pa.Table) -> list[int]:
+    """Return the numbers of the files that may have a row with one of the keys."""
+    filters = list[ColumnFilter]()
+    for name in keys.column_names:
+        kind = keys.column(name).type
+        ordered = (pa.types.is_integer, pa.types.is_date32, pa.types.is_string, pa.types.is_large_string)
+        if len(keys) and any(is_one(kind) for is_one in ordered):
+            low, high = (bound.as_py() for bound in pc.min_max(keys.column(name)).values())
+            filters += [ColumnFilter(name, ">=", (low,)), ColumnFilter(name, "<=", (high,))] if low is not None else []
+    return [n for n, file in enumerate(state.files) if may_have(file, filters, state.columns, state.by)]
+
+
 class DeltaRows(DeltaFacet):
     """Rows that are read, and put right one by one."""
 
@@ -275,7 +288,7 @@ class DeltaRows(DeltaFacet):
         same = " AND ".join(f"t.{name} = k.{name}" for name in names[:-1])
         with engine() as db:
             db.register("k", pa.table([*key_columns, pa.array(range(len(keys)), pa.int64())], names=names))
-            db.register("t", table_rows(table_state, keys.column_names))
+            db.register("t", table_rows(table_state, keys.column_names, files=_may_have_keys(table_state, keys)))
             found = db.execute(f"SELECT k.n, t.f, t.p FROM t JOIN k ON {same} ORDER BY t.f, t.p").fetchnumpy()
         at = np.stack([found["f"].astype(np.int64), found["p"].astype(np.int64)], axis=1)
         rows = take(table_state, at, table_state.fields).cast(_plain(table_state.fields))

@@ -152,8 +152,8 @@ class PostgresDestinationSection(DestinationSection):
 
 class DeltaDestinationSection(DestinationSection):
     """`warehouse` is the folder of the tables, one a folder, or `s3://bucket/prefix`, which `properties` reach. Upserts
-    of tables with more than `upsert_rows` rows, and rewrites of their columns, are done by tasks of Spark. The others
-    are as for Iceberg."""
+    of tables with more than `upsert_rows` rows (in whole compares, with four times as many), and rewrites of their
+    columns, are done by tasks of Spark. The others are as for Iceberg."""
 
     files: ClassVar[tuple[str, ...]] = ("warehouse",)
     type: Literal["delta"]

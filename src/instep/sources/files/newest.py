@@ -50,7 +50,7 @@ class KeyChunk(Chunk):
 
 
 @dataclass(frozen=True)
-class KeyReader:
+class FileKeyReader:
     """Reads the keys of files, and where each row is. The configuration may hold credentials."""
 
     config: FilesConfig = field(repr=False)
@@ -58,7 +58,7 @@ class KeyReader:
     key: Mapping[str, DataType]
 
     @contextmanager
-    def open(self) -> Iterator[KeyReader]:
+    def open(self) -> Iterator[FileKeyReader]:
         """Yield itself: a file is opened where it is read."""
         yield self
 
@@ -116,7 +116,7 @@ def superseded_lines(
         for number, group in enumerate(groups)
         if group
     ]
-    scan = Scan(KeyReader(config, table, key), chunks)
+    scan = Scan(FileKeyReader(config, table, key), chunks)
     if session is not None:
         from instep.spark.fold import superseded_on_spark
 
@@ -127,7 +127,7 @@ def superseded_lines(
 
 def _found_here(scan: Scan) -> SupersededLines:
     segments, lines = dict[int, bytes](), 0
-    with in_duckdb() as db:
+    with in_duckdb(MEMORY) as db:
         db.execute("CREATE TEMP TABLE hashed (a BIGINT, b BIGINT, place BIGINT)")
         for batch in fold_locally(scan, HashPlaces()):
             db.register("coming", batch)

@@ -9,7 +9,8 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
@@ -28,6 +29,7 @@ from instep.stage.quarantine import QuarantineEntry, field_id
 from instep.sync.context import SyncContext
 
 Texts = Mapping[str, str | None]
+_LEAST = -(1 << 63)
 
 
 @dataclass(frozen=True)
@@ -86,18 +88,36 @@ def recast(context: SyncContext, table: Table, schema: pa.Schema, entries: Seque
     return Recast(work.keys(), tuple(cells), tuple(rows), tuple(stays))
 
 
-def numbers_of_rows(context: SyncContext, table: Table, schema: pa.Schema) -> Callable[[QuarantineEntry], int]:
-    """Return a function that numbers entries: all of one row get the same. Rows may share one."""
+def places_of_rows(
+    context: SyncContext, table: Table, schema: pa.Schema
+) -> Callable[[QuarantineEntry], tuple[int, int]]:
+    """Return a function that puts entries in about the order of their keys: all of one row get the same place. Rows may
+    share one."""
     work = _Columns(context, table, schema)
 
-    def number(entry: QuarantineEntry) -> int:
+    def place(entry: QuarantineEntry) -> tuple[int, int]:
         try:
             work.check_key()
-            return hash(work.key_of(work.key_texts(entry))[0])
+            key = work.key_of(work.key_texts(entry))[0]
         except StillInvalid:
-            return 0
+            return 0, 0
+        return _place(key[0]), hash(key)
 
-    return number
+    return place
+
+
+def _place(value: Any) -> int:
+    """Return a number of 64 bits that is no less for a greater value, where the values have an order."""
+    match value:
+        case int() | Decimal():
+            return min(max(int(value), _LEAST), -_LEAST - 1)
+        case str() | bytes():
+            data = value.encode() if isinstance(value, str) else value
+            return int.from_bytes(data[:8].ljust(8, b"\0"), "big") + _LEAST
+        case date():
+            return value.toordinal()
+        case _:
+            return 0
 
 
 class _Columns:

@@ -24,7 +24,7 @@ from instep.stage.quarantine_store import StoredQuarantine
 from instep.sync.claim import claimed
 from instep.sync.context import SyncContext
 from instep.sync.quarantine.quarantine import QuarantinePlace, quarantine_places
-from instep.sync.quarantine.rejoin import Rejoined, numbers_of_rows, recast, rejoin
+from instep.sync.quarantine.rejoin import Rejoined, places_of_rows, recast, rejoin
 
 _WORDS = ("replayed", "superseded", "held")
 
@@ -151,9 +151,10 @@ class _TableReplay:
         self.read = len(self.found.files)
 
     def _batches(self) -> Iterator[list[QuarantineEntry]]:
-        """Yield the entries. Those that a person has let go still tell that older ones are not the last word."""
+        """Yield the entries, those of neighbouring keys together, so that most files have none of a batch's. Those that
+        a person has let go still tell that older ones are not the last word."""
         target = self.place.target
-        self.found.divide(BATCH, numbers_of_rows(self.context, self.place.table, target.schema))
+        self.found.divide(BATCH, places_of_rows(self.context, self.place.table, target.schema))
         for number in range(self.found.buckets):
             yield [e for e in self.found.bucket(number) if not self.column or e.column == self.column]
 
