@@ -73,6 +73,7 @@ class AccessDenied(ConnectError):
 class ReadError(InstepError):
     """The source failed during a read."""
 
+    exit_code = 4
     transient = True
 
 

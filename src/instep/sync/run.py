@@ -119,6 +119,7 @@ def sync(
         time.monotonic() - begun,
         engine=engine.use,
         retryable=tuple(sorted(".".join(filter(None, ref)) for ref in done.retryable)),
+        unread=tuple(sorted(".".join(filter(None, ref)) for ref in done.unread)),
     )
 
 

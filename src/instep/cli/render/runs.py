@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from instep.cli.context import PARTIAL, fail, say
+from instep.errors import ReadError
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
@@ -22,7 +23,7 @@ def end_as(report: SyncReport) -> None:
     if report.status == "partial":
         raise fail(PARTIAL)
     if report.status != "done":
-        raise fail(1)
+        raise fail(ReadError.exit_code if report.has_no_source else 1)
 
 
 def show_report(out: Screen, report: SyncReport) -> None:

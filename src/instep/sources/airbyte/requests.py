@@ -24,6 +24,7 @@ from pydantic_core import from_json
 
 from instep.errors import InstepError, ProjectError, ReadError
 from instep.private import write_private
+from instep.project.documents import MOST_LEVELS
 from instep.project.sections.airbyte import leaves
 from instep.redaction import hide
 from instep.sources.airbyte.config import AirbyteConfig
@@ -47,8 +48,6 @@ MOST_BYTES = 256 << 20
 _AFTERWARDS = 60.0
 """Seconds that a program may take to end after its answer."""
 _END = 30.0
-_DEEPEST = 200
-"""The levels of JSON that are read."""
 _LINE = 10_000
 _ANSWERS = {
     "spec": ("SPEC", "spec"),
@@ -191,7 +190,9 @@ def failure(name: str, error: Mapping[str, Any], hidden: Hidden) -> InstepError:
                 f"connector {name}: {message}", hint="correct `configuration` of its source in instep.yml"
             )
         case "transient_error":
-            return ReadError(f"connector {name}: {message}", hint="it says that this passes: run it again later")
+            return ReadError(
+                f"connector {name}: {message}", hint="it says that this passes: run `instep sync` again later"
+            )
     found = ReadError(f"connector {name}: {message}", hint=_REPORT)
     found.transient = False
     return found
@@ -266,7 +267,7 @@ def _messages(name: str, command: str, lines: Iterable[bytes]) -> Iterator[dict[
         except ValueError as error:
             if line.startswith(b"{") and "recursion limit" in str(error):
                 raise ReadError(
-                    f"connector {name}: `{command}` answered with JSON of more than {_DEEPEST} levels", hint=_REPORT
+                    f"connector {name}: `{command}` answered with JSON of more than {MOST_LEVELS} levels", hint=_REPORT
                 ) from None
             with suppress(Broken):
                 yield from parts_of(without_mark(line))

@@ -293,7 +293,7 @@ class AirbyteDialect:
             return requests.failure(self.name, {"message": head["message"], "failure_type": kind}, hidden)
         return ReadError(
             f"connector {self.name}: {hidden.clean(str(head['message']))}",
-            hint="what was complete before is loaded; its log lines are in the run; run it again",
+            hint="what was complete before is loaded; its log lines are in the run; run `instep sync` again",
         )
 
     def notices(self) -> Iterator[LogLine]:

@@ -191,7 +191,8 @@ class Child:
         else:
             how = f"ended by itself with exit code {ended.code}"
         return ReadError(
-            f"connector {name} {how} before {self._dialect.end}", hint="its log lines are in the run; run it again"
+            f"connector {name} {how} before {self._dialect.end}",
+            hint="its log lines are in the run; run `instep sync` again",
         )
 
     def wait(self, timeout: float | None = None) -> ChildEnd:

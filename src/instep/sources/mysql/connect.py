@@ -291,7 +291,8 @@ def translate(config: MySqlSourceSection, code: int, text: str, what: str = "") 
         hint = "see what the server is at and what is between, then sync again; raise read_timeout if it needs longer"
         return ReadError(f"{subject}: no word from the server for {config.read_timeout:g} s ({text})", hint=hint)
     if code in _LOST:
-        return ReadError(f"{subject}: the connection was lost: {text}", hint="see the server's log, then sync again")
+        hint = "see the server's log and `instep source test`, then run `instep sync` again"
+        return ReadError(f"{subject}: the connection was lost: {text}", hint=hint)
     message, hint = _unreachable(text) if code in (2002, 2003, 2005) else _CONNECT.get(code, ("", ""))
     if message:
         return ConnectError(f"{subject}: {message} ({text})", hint=hint.format(c=config))

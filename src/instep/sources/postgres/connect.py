@@ -183,7 +183,8 @@ def translate(
             return ConnectError(f"{subject}: {message} ({text})", hint=hint.format(c=config))
     if sqlstate.startswith(("08", "28", "3D", "53")):
         return ConnectError(f"{subject}: {text}", hint="see the server's log")
-    return otherwise(f"{subject}: {text}", hint="try again; if it fails again, see the server's log")
+    hint = "see the server's log and `instep source test`, then run `instep sync` again"
+    return otherwise(f"{subject}: {text}", hint=hint)
 
 
 _CONNECT = (
