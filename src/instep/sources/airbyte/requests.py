@@ -24,13 +24,12 @@ from pydantic_core import from_json
 
 from instep.errors import InstepError, ProjectError, ReadError
 from instep.private import write_private
-from instep.project.documents import MOST_LEVELS
 from instep.project.sections.airbyte import leaves
 from instep.redaction import hide
 from instep.sources.airbyte.config import AirbyteConfig
 from instep.sources.airbyte.program import Program, program
 from instep.sources.airbyte.specification import Specification, check_configuration
-from instep.sources.airbyte.wire import Broken, parts_of, without_mark
+from instep.sources.airbyte.wire import Broken, check_depth, parts_of, without_mark
 from instep.sources.connector.child import sandboxed
 from instep.sources.connector.config import MIB, Hidden
 from instep.sources.connector.dialect import LOCAL_HOST, passed_environment
@@ -265,10 +264,10 @@ def _messages(name: str, command: str, lines: Iterable[bytes]) -> Iterator[dict[
         try:
             found = from_json(line)
         except ValueError as error:
-            if line.startswith(b"{") and "recursion limit" in str(error):
-                raise ReadError(
-                    f"connector {name}: `{command}` answered with JSON of more than {MOST_LEVELS} levels", hint=_REPORT
-                ) from None
+            try:
+                check_depth(line, error)
+            except Broken as broken:
+                raise ReadError(f"connector {name}: `{command}`: {broken}", hint=_REPORT) from None
             with suppress(Broken):
                 yield from parts_of(without_mark(line))
                 continue

@@ -25,6 +25,8 @@ LONGEST_LINE = 128 << 20
 _LENGTHS = struct.Struct("<IQ")
 _CHUNK = 1 << 18
 _COPY = 1 << 20
+PARSED_LEVELS = 200
+"""The levels of JSON that pydantic_core parses."""
 BODIES = {
     "RECORD": "record",
     "STATE": "state",
@@ -111,6 +113,12 @@ def is_blank(text: str) -> bool:
 def without_mark(line: bytes) -> bytes:
     """Return a line without the byte order mark that some programs begin their output with."""
     return line.removeprefix(BOM_UTF8)
+
+
+def check_depth(line: bytes, error: ValueError) -> None:
+    """Raise Broken for an object that was not parsed because it nests too deeply."""
+    if line.startswith(b"{") and "recursion limit" in str(error):
+        raise Broken(f"it sent a message that is no JSON of at most {PARSED_LEVELS} levels, of {len(line):,} bytes")
 
 
 def check_value(value: Any) -> None:
