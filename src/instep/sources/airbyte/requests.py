@@ -236,7 +236,8 @@ def _answer(
     with _process(config, found, command, configuration, hidden, log) as process:
         for message in _messages(config.name, command, process.lines()):
             if isinstance(message, str):
-                log(LogLine("info", hidden.clean(message)[:_LINE], "stdout"))
+                if message.strip():
+                    log(LogLine("info", hidden.clean(message)[:_LINE], "stdout"))
                 continue
             for one in log_lines(message, hidden):
                 log(one)
