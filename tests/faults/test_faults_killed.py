@@ -48,7 +48,7 @@ def postgres(folder: Path, tables: tuple[str, ...]) -> Iterator[Victim]:
     try:
         database = postgres_server.make_database(server, "shop")
         for table in tables:
-            rows = f"SELECT i id, repeat('x', 900) pad FROM generate_series(1, {ROWS}) i"  # noqa: S608
+            rows = f"SELECT i id, repeat('x', 9000) pad FROM generate_series(1, {ROWS}) i"  # noqa: S608
             database.execute(f"CREATE TABLE {table} AS {rows}")
             database.execute(f"ALTER TABLE {table} ADD PRIMARY KEY (id)")
         user = database.config
@@ -68,7 +68,7 @@ def postgres(folder: Path, tables: tuple[str, ...]) -> Iterator[Victim]:
 @contextmanager
 def mysql(folder: Path, tables: tuple[str, ...]) -> Iterator[Victim]:
     server = mariadb.launch(folder / "server")
-    reading = "SELECT 1 FROM information_schema.processlist WHERE info LIKE 'SELECT%`pad`%'"
+    reading = "SELECT 1 FROM information_schema.processlist WHERE info LIKE 'SELECT%`pad`%' AND id <> CONNECTION_ID()"
 
     def execute(*statements: str) -> tuple[Any, ...]:
         with mariadb.open_as(server.admin) as connection, connection.cursor() as cursor:
@@ -144,7 +144,7 @@ def test_a_server(
         said = killed(tmp_path, capsys, victim)
     assert said.code == 4, said
     for table in victim.tables:
-        assert f"{table}: " in said.out + said.err, said
+        assert table in said.out + said.err, said
     assert "then run `instep sync` again" in " ".join((said.out + said.err).split()), said
     assert victim.password not in said.out + said.err
 

@@ -22,6 +22,8 @@ def end_as(report: SyncReport) -> None:
     """End the command with the exit code of a run."""
     if report.status == "partial":
         raise fail(PARTIAL)
+    if report.has_no_source:
+        say("the source could not be read: try `instep source test`, then run `instep sync` again", style="yellow")
     if report.status != "done":
         raise fail(ReadError.exit_code if report.has_no_source else 1)
 
