@@ -420,7 +420,8 @@ class Reading:
             texts = [f"{path} ({why})" if why not in errors else path for path, why in sorted(failed.items())]
             parts.append(f"not complete: {', '.join(texts[:20])}{', ...' if len(texts) > 20 else ''}")
         kind = next((k for k in ("config_error", "system_error", "transient_error") if k in kinds and not broken), "")
-        return {"kind": kind, "message": "; ".join(parts), "streams": sorted(failed)}
+        lost = not errors and not broken and (code is None or code < 0)
+        return {"kind": kind, "message": "; ".join(parts), "streams": sorted(failed), "lost": lost}
 
 
 def one_generation(request: Mapping[str, Any], ref: Ref) -> int:

@@ -220,7 +220,7 @@ class Segments:
             if not names:
                 raise
             shown = f"{', '.join(names[:_MOST_NAMED])}{', ...' if len(names) > _MOST_NAMED else ''}"
-            raise ReadError(f"{error.message}; not complete: {shown}", hint=error.hint) from None
+            raise type(error)(f"{error.message}; not complete: {shown}", hint=error.hint) from None
 
     @contextmanager
     def _plainly(self) -> Iterator[None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from instep.errors import ConnectError, ReadError
+from instep.errors import ConnectError, SourceLost
 from instep.model import TableRun
 from instep.operations.values import RunKind
 from instep.sync.context import Ref
@@ -65,8 +65,8 @@ class RunOutcome:
 
     @property
     def unread(self) -> frozenset[Ref]:
-        """Return the tables that failed as their source could not be reached or read."""
-        return frozenset(d.load.table.ref for d in self.loaded if isinstance(d.error, ReadError | ConnectError))
+        """Return the tables that failed as their source could not be reached, or has gone."""
+        return frozenset(d.load.table.ref for d in self.loaded if isinstance(d.error, SourceLost | ConnectError))
 
     def note(self, text: str) -> None:
         if text not in self.notes:
