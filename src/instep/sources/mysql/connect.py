@@ -277,6 +277,8 @@ def translated(config: MySqlSourceSection, what: str = "") -> Iterator[None]:
 def translate(config: MySqlSourceSection, code: int, text: str, what: str = "") -> InstepError:
     """Return our error for one of the server's or of pymysql's, by its number."""
     subject, text = what or config.place, config.redacted(text)
+    if not code and not text:  # pymysql says no more of a connection that is closed already
+        code, text = 2006, "it is closed"
     if code in _ACCESS:
         hint = f"grant {config.user} the right to read it, or exclude it from the source"
         return AccessDenied(f"{subject}: may not be read any more: {text}", hint=hint)
