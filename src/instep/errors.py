@@ -7,6 +7,7 @@ InstepError
 ├── ConnectError            a database, catalog or store cannot be reached or refuses the login
 │   └── AccessDenied        a login, a table or a column is refused, or was withdrawn
 ├── ReadError               the source failed during a read
+│   ├── SourceLost          the server or program of the source has gone
 │   └── LockYielded         a statement gave way to somebody who waits for its lock
 ├── StageError              staged files are not what was promised (counts, schema, disk)
 ├── DestinationError        the destination refused or is not ours
@@ -76,6 +77,12 @@ class ReadError(InstepError):
     """The source failed during a read."""
 
     transient = True
+
+
+class SourceLost(ReadError):
+    """The server or program of a source has gone, or does not answer any more, during a read."""
+
+    exit_code = 4
 
 
 class LockYielded(ReadError):

@@ -137,8 +137,7 @@ The same here, under all four settings: the change is `cursor.removed`, and the 
 On purpose: the presets of instep's own (`allow_all`, `allow_columns`, `block_all`) pause the table alone, and other
 streams are read. If it is approved, the stream is read as a whole from then on; if `cursor` of the table names another
 property, by that, from the first row. A cursor that comes back ends the pause of a table, and the read goes on from its
-state. A default cursor that nobody configured counts as a configured one; one that the source defines is its own
-affair.
+state. A default cursor that nobody configured counts as one that is; what the source defines is its own affair.
 
 ## Backfill
 Airbyte: if it is on, a new column lets its whole stream be read again, in a sync that finds the change by itself.

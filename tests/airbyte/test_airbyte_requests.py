@@ -129,6 +129,26 @@ def test_a_catalog_is_the_answer_whatever_else_is_printed(player: Player) -> Non
     assert levels["oops"] == ("warning", "stderr")
 
 
+ANSWER, ROTATED = json.dumps(CATALOG), {**GOOD, "count": 9}
+CONTROL = {"type": "CONTROL", "control": {"type": "CONNECTOR_CONFIG", "connectorConfig": {"config": ROTATED}}}
+
+
+@pytest.mark.parametrize("line", [
+    f"Some log{ANSWER}", f"\ufeff{ANSWER}", f"{json.dumps(CONTROL)}{ANSWER}", f"a {json.dumps(CONTROL)} b {ANSWER} c"
+])  # fmt: skip
+def test_messages_beside_others_and_text_on_one_line_are_taken(player: Player, line: str) -> None:
+    assert [one["name"] for one in player.discovered(line).streams] == ["users"]
+    assert player.saved == ([ROTATED] if "CONTROL" in line else [])
+
+
+def test_an_answer_without_a_bottom_is_an_error(player: Player) -> None:
+    deep = f'{{"type":"CATALOG","catalog":{{"streams":{"[" * 100_000}{"]" * 100_000}}}}}'
+    error = player.error(deep)
+    assert type(error) is ReadError
+    assert "`discover`: it sent a message that is no JSON of at most 200 levels" in error.message
+    assert [one["name"] for one in player.discovered("[" * 100_000, CATALOG).streams] == ["users"]
+
+
 SECRET = "tiger-lily-77"
 
 

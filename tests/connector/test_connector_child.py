@@ -59,6 +59,12 @@ ENDS = [
     ("kills itself", "import os; os.kill(os.getpid(), 9)", {}, "was killed by SIGKILL"),
     ("breaks down", "import ctypes; ctypes.string_at(0)", {}, "was killed by SIGSEGV"),
     ("same state", "while True: op.checkpoint({'n': 1})", {"checkpoints": 5}, "no progress: its last 5"),
+    (
+        "a state without a bottom",
+        "s = {}\n    for i in range(300): s = {'a': s}\n    op.checkpoint(s)",
+        {},
+        "its state is JSON of more than 200 levels",
+    ),
     ("memory bit by bit", "x = []\n    while True: x.append(bytearray(1 << 20))", SMALL, "memory that it may"),
     ("memory at once", "x = bytearray(1 << 30)", SMALL, r"memory that it may use \(200 MiB\)"),
     ("memory in programs", PROGRAMS, SMALL, "used more than 200 MiB"),

@@ -29,6 +29,7 @@ WRONG: list[tuple[bytes, str]] = [
     (b"\xff\xfe", "is not UTF-8 text (byte 0)"),
     (b'{"a": NaN}', "it has NaN"),
     (b"[" * 200_000, "is nested too deeply"),
+    (b'{"a":' * 300 + b"1" + b"}" * 300, "is nested too deeply"),
     (b"1" * 10_000, "a number that is too long"),
     (b"[]", "no "),
     (b'"text"', "no "),

@@ -149,7 +149,7 @@ def report_of(client: Client, job: Job) -> SyncReport | None:
     size = query_specs()["list_run_tables"].largest_page
     outcomes = client.pages(f"/runs/{part(run)}/tables", size=size)
     tables = tuple(record(TableRun, {**one, "run": run, "table": one["ref"]}) for one in outcomes)
-    report = {name: tuple(job.result.get(name, ())) for name in ("notes", "applied", "waiting", "retryable")}
+    report = {name: tuple(job.result.get(name, ())) for name in ("notes", "applied", "waiting", "retryable", "unread")}
     seconds, casts = float(job.result.get("seconds", 0.0)), dict(job.result.get("casts", {}))
     engine = record(EngineUse, recorded) if (recorded := found["detail"].get("engine")) else None
     return SyncReport(run, found["status"], tables, **report, seconds=seconds, casts=casts, engine=engine)

@@ -45,6 +45,8 @@ NO_REFERENCE = (
 )
 MOVED = "is sealed for another server: {} is not what it was. Write the secret's value again"
 _SECRET = frozenset({"plain_secret", "property_secret", "url_secret"})
+MOST_LEVELS = 200
+"""Levels of a JSON document of another program that are read."""
 _DEEP = 32
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 _BEGIN, _END = "${secret:", "}"
@@ -98,6 +100,17 @@ def check_storable(kind: ObjectKind, name: str, spec: Mapping[str, Any]) -> None
         problems = [((), "is nested too deeply")]
     if problems:
         raise InvalidObject(kind, name, problems)
+
+
+def is_too_deep(value: Any) -> bool:
+    """Return whether a JSON document nests more than MOST_LEVELS levels: what walks through it would fail."""
+    level = [value]
+    for _ in range(MOST_LEVELS + 1):
+        found = (one.values() if isinstance(one, Mapping) else one for one in level if isinstance(one, Mapping | list))
+        level = [part for parts in found for part in parts]
+        if not level:
+            return False
+    return True
 
 
 def _count(value: Any) -> int:

@@ -140,7 +140,9 @@ class _TableJob:
                 return [result for row in found for result in pickle.loads(bytes(row[0]))]
             except Exception as error:
                 first = self.chunks[0]
-                return [ChunkResult(first.table, first.number, 0, (), error=str(self.failure(error)))]
+                failure = self.failure(error)
+                kind = type(failure).__name__
+                return [ChunkResult(first.table, first.number, 0, (), error=str(failure), kind=kind)]
             finally:
                 with suppress(Exception):  # the JVM may be gone
                     self.spark.removeTag(self.tag)

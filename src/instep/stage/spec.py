@@ -207,8 +207,8 @@ class ChunkResult:
     `casts` counts lossy conversions by column and reason, `invalid_values` the values held in `quarantine`
     (a Parquet file of key, column, original, reason; empty when none), `rejected` whole rows held there
     because their key is NULL, `unkeyed` of them because a value of it does not fit. `error` is set when the chunk could
-    not be read: the other tables go on. `again`: only because others wanted the table. `basis`: what
-    it rests on that several connections have read one state, or why there was only one.
+    not be read: the other tables go on; `kind` is the error's class. `again`: only because others wanted the table.
+    `basis`: what it rests on that several connections have read one state, or why there was only one.
     """
 
     table: str
@@ -223,6 +223,7 @@ class ChunkResult:
     unkeyed: int = 0
     again: bool = False
     basis: str = ""
+    kind: str = ""
 
 
 _CHUNK_COST = 50_000  # bytes: a chunk costs a query and a file even when it is empty

@@ -177,7 +177,7 @@ class _Task(AbstractContextManager["_Task"]):
     def _failed(self, chunk: Chunk, error: InstepError) -> ChunkResult:
         self._broken.add(chunk.table)
         again = isinstance(error, LockYielded)
-        return ChunkResult(chunk.table, chunk.number, 0, (), error=str(error), again=again)
+        return ChunkResult(chunk.table, chunk.number, 0, (), error=str(error), again=again, kind=type(error).__name__)
 
     def _try(self, chunk: Chunk) -> ChunkResult:
         anew = not chunk.lane or chunk.lane != self._suspect or (self._gave_way and self._is_new(chunk))

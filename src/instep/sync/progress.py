@@ -65,7 +65,8 @@ def reading(progress: Progress, paths: Mapping[str, str]) -> Callable[[Mapping[s
 @dataclass(frozen=True)
 class SyncReport:
     """The end of a run: what became of each table, notes for people, the run's status and what read the rows.
-    `retryable` are the failed tables (paths) that may be complete when they are read again."""
+    `retryable` are the failed tables (paths) that may be complete when they are read again, `unread` those whose source
+    could not be reached, or has gone."""
 
     run: str
     status: str
@@ -77,3 +78,10 @@ class SyncReport:
     casts: dict[str, int] = field(default_factory=dict)
     engine: EngineUse | None = None
     retryable: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+
+    @property
+    def has_no_source(self) -> bool:
+        """True if nothing was loaded, as the source of every table could not be reached, or has gone."""
+        failed = {".".join(filter(None, t.table)) for t in self.tables if t.status == "failed"}
+        return self.status == "failed" and bool(failed) and failed <= set(self.unread)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from instep.crash import crashpoint
-from instep.errors import Blocked, Fenced
+from instep.errors import Blocked, ConnectError, Fenced, InstepError, ReadError
 from instep.events import TableFailed, TableLoaded
 from instep.model import PATTERN, Run, TableRun
 from instep.schema.catalog.catalog import Table
@@ -57,6 +57,8 @@ from instep.temporary import remove_abandoned
 
 __all__ = ["RunScope", "sync"]
 ALL = RunScope()
+_MOST_NAMED = 5
+"""Tables that an error names."""
 
 
 def sync(
@@ -122,6 +124,7 @@ def sync(
         time.monotonic() - begun,
         engine=engine.use,
         retryable=tuple(sorted(".".join(filter(None, ref)) for ref in done.retryable)),
+        unread=tuple(sorted(".".join(filter(None, ref)) for ref in done.unread)),
     )
 
 
@@ -166,7 +169,10 @@ class _Sync:
         only: frozenset[Ref] | None = None
         attempt = tries = 0
         while tries < PASSES:
-            only = self.run_pass(only, attempt)
+            try:
+                only = self.run_pass(only, attempt)
+            except (ReadError, ConnectError) as error:
+                raise _named(error, only) from None
             if not only:
                 return
             attempt, tries = attempt + 1, tries + (not self.follow.goes_on)
@@ -412,6 +418,15 @@ class _Sync:
             return self.follow.served(waiting)
         whole = {b.number for b in waiting if any(load.answers(b) for load in loaded)}
         return whole | {n for load in loaded for n in load.serves}
+
+
+def _named(error: InstepError, tables: frozenset[Ref] | None) -> InstepError:
+    """Return the error of a source that has gone before these tables were read again, with their names."""
+    if not tables:
+        return error
+    names = sorted(".".join(filter(None, ref)) for ref in tables)
+    shown = f"{', '.join(names[:_MOST_NAMED])}{', ...' if len(names) > _MOST_NAMED else ''}"
+    return type(error)(f"{error.message}; not loaded: {shown}", hint=f"{error.hint}; then run `instep sync` again")
 
 
 def _ref(pattern: str) -> Ref:

@@ -136,6 +136,7 @@ class RunTables(DirectWork):
             "seconds": result.seconds,
             "casts": dict(result.casts),
             "retryable": list(result.retryable),
+            "unread": list(result.unread),
         }
 
     def failure(self, result: SyncReport) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from instep.cli.context import PARTIAL, fail, say
+from instep.errors import SourceLost
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
@@ -21,8 +22,10 @@ def end_as(report: SyncReport) -> None:
     """End the command with the exit code of a run."""
     if report.status == "partial":
         raise fail(PARTIAL)
+    if report.has_no_source:
+        say("the source could not be read: try `instep source test`, then run `instep sync` again", style="yellow")
     if report.status != "done":
-        raise fail(1)
+        raise fail(SourceLost.exit_code if report.has_no_source else 1)
 
 
 def show_report(out: Screen, report: SyncReport) -> None:

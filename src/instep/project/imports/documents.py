@@ -9,6 +9,7 @@ from pathlib import Path, PurePath
 from typing import Any, NoReturn
 
 from instep.errors import ProjectError, quoted
+from instep.project.documents import is_too_deep
 
 MAX_BYTES = 64 << 20
 """Size of the largest file that is read."""
@@ -73,7 +74,9 @@ def parse_json(text: str, where: str) -> Any:
         raise ProjectError(f"{where} is not JSON: it has {word}", hint="export it again")
 
     try:
-        return json.loads(text, parse_constant=no_number)
+        if is_too_deep(found := json.loads(text, parse_constant=no_number)):
+            raise RecursionError
+        return found
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise ProjectError(f"{where} is not JSON ({place})", hint="export it again; YAML is not read") from None

@@ -32,6 +32,7 @@ from instep.sources.airbyte.wire import (
     FrameWriter,
     Lines,
     SpilledFrames,
+    check_depth,
     check_value,
     is_blank,
     parts_of,
@@ -120,7 +121,8 @@ class Reading:
         try:
             message = from_json(line)
         except ValueError as error:
-            self._take_parts(without_mark(line), str(error))
+            check_depth(line, error)
+            self._take_parts(without_mark(line))
             return
         kind = message.get("type") if isinstance(message, dict) else None
         if kind == "RECORD":
@@ -131,7 +133,7 @@ class Reading:
             check_value(message)
             self._log("info", line.decode("utf-8", "replace"))
 
-    def _take_parts(self, line: bytes, why: str) -> None:
+    def _take_parts(self, line: bytes) -> None:
         """Take the messages of a line that is more than one, and log the text between them. Text in front of a record
         or state makes it doubtful: it may be a quotation, and must not be lost either."""
         if not line.strip():
@@ -419,7 +421,8 @@ class Reading:
             texts = [f"{path} ({why})" if why not in errors else path for path, why in sorted(failed.items())]
             parts.append(f"not complete: {', '.join(texts[:20])}{', ...' if len(texts) > 20 else ''}")
         kind = next((k for k in ("config_error", "system_error", "transient_error") if k in kinds and not broken), "")
-        return {"kind": kind, "message": "; ".join(parts), "streams": sorted(failed)}
+        lost = not errors and not broken and (code is None or code < 0)
+        return {"kind": kind, "message": "; ".join(parts), "streams": sorted(failed), "lost": lost}
 
 
 def one_generation(request: Mapping[str, Any], ref: Ref) -> int:

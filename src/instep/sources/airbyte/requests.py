@@ -29,7 +29,7 @@ from instep.redaction import hide
 from instep.sources.airbyte.config import AirbyteConfig
 from instep.sources.airbyte.program import Program, program
 from instep.sources.airbyte.specification import Specification, check_configuration
-from instep.sources.airbyte.wire import Broken, parts_of, without_mark
+from instep.sources.airbyte.wire import Broken, check_depth, parts_of, without_mark
 from instep.sources.connector.child import sandboxed
 from instep.sources.connector.config import MIB, Hidden
 from instep.sources.connector.dialect import LOCAL_HOST, passed_environment
@@ -47,8 +47,6 @@ MOST_BYTES = 256 << 20
 _AFTERWARDS = 60.0
 """Seconds that a program may take to end after its answer."""
 _END = 30.0
-_DEEPEST = 200
-"""The levels of JSON that are read."""
 _LINE = 10_000
 _ANSWERS = {
     "spec": ("SPEC", "spec"),
@@ -191,7 +189,9 @@ def failure(name: str, error: Mapping[str, Any], hidden: Hidden) -> InstepError:
                 f"connector {name}: {message}", hint="correct `configuration` of its source in instep.yml"
             )
         case "transient_error":
-            return ReadError(f"connector {name}: {message}", hint="it says that this passes: run it again later")
+            return ReadError(
+                f"connector {name}: {message}", hint="it says that this passes: run `instep sync` again later"
+            )
     found = ReadError(f"connector {name}: {message}", hint=_REPORT)
     found.transient = False
     return found
@@ -236,7 +236,8 @@ def _answer(
     with _process(config, found, command, configuration, hidden, log) as process:
         for message in _messages(config.name, command, process.lines()):
             if isinstance(message, str):
-                log(LogLine("info", hidden.clean(message)[:_LINE], "stdout"))
+                if message.strip():
+                    log(LogLine("info", hidden.clean(message)[:_LINE], "stdout"))
                 continue
             for one in log_lines(message, hidden):
                 log(one)
@@ -264,10 +265,10 @@ def _messages(name: str, command: str, lines: Iterable[bytes]) -> Iterator[dict[
         try:
             found = from_json(line)
         except ValueError as error:
-            if line.startswith(b"{") and "recursion limit" in str(error):
-                raise ReadError(
-                    f"connector {name}: `{command}` answered with JSON of more than {_DEEPEST} levels", hint=_REPORT
-                ) from None
+            try:
+                check_depth(line, error)
+            except Broken as broken:
+                raise ReadError(f"connector {name}: `{command}`: {broken}", hint=_REPORT) from None
             with suppress(Broken):
                 yield from parts_of(without_mark(line))
                 continue

@@ -19,7 +19,7 @@ from typing import Any
 
 import instep
 from instep.allocators import FRUGAL
-from instep.errors import InstepError, ProjectError, ReadError
+from instep.errors import InstepError, ProjectError, ReadError, SourceLost
 from instep.model import Check
 from instep.project.sections.connector import ConnectorLimits
 from instep.project.sections.tables import TableSettings
@@ -291,9 +291,10 @@ class AirbyteDialect:
     def failed(self, head: Mapping[str, Any], hidden: Hidden) -> InstepError:
         if kind := head["kind"]:
             return requests.failure(self.name, {"message": head["message"], "failure_type": kind}, hidden)
-        return ReadError(
+        lost = SourceLost if head.get("lost") else ReadError
+        return lost(
             f"connector {self.name}: {hidden.clean(str(head['message']))}",
-            hint="what was complete before is loaded; its log lines are in the run; run it again",
+            hint="what was complete before is loaded; its log lines are in the run; run `instep sync` again",
         )
 
     def notices(self) -> Iterator[LogLine]:

@@ -31,6 +31,8 @@ _SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ
 _PAUSE = 0.02
 """Seconds in which more may come behind a read that has found little: many connectors write each record by itself."""
 _COPY = 1 << 20
+PARSED_LEVELS = 200
+"""The levels of JSON that pydantic_core parses."""
 BODIES = {
     "RECORD": "record",
     "STATE": "state",
@@ -117,6 +119,12 @@ def is_blank(text: str) -> bool:
 def without_mark(line: bytes) -> bytes:
     """Return a line without the byte order mark that some programs begin their output with."""
     return line.removeprefix(BOM_UTF8)
+
+
+def check_depth(line: bytes, error: ValueError) -> None:
+    """Raise Broken for an object that was not parsed because it nests too deeply."""
+    if line.startswith(b"{") and "recursion limit" in str(error):
+        raise Broken(f"it sent a message that is no JSON of at most {PARSED_LEVELS} levels, of {len(line):,} bytes")
 
 
 def check_value(value: Any) -> None:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from instep.errors import ReadError, SetupError
+from instep.errors import ReadError, SetupError, SourceLost
 from instep.sources.connector.config import MIB, Hidden
 from instep.sources.connector.dialect import LOCAL_HOST, ConnectorDialect, Host, Launch
 from instep.sources.connector.frames import Frame, Frames
@@ -171,7 +171,7 @@ class Child:
                 f"connector {name} ran for more than {limits.time:g} s and was stopped",
                 hint="raise `limits.time`, or let it checkpoint and end earlier",
             )
-        return ReadError(
+        return SourceLost(
             f"connector {name} sent nothing for {limits.silence:g} s and was stopped",
             hint="look what it waits for (its last log lines tell), or raise `limits.silence`",
         )
@@ -190,8 +190,9 @@ class Child:
             how = f"was killed by {signal.Signals(-ended.code).name}"
         else:
             how = f"ended by itself with exit code {ended.code}"
-        return ReadError(
-            f"connector {name} {how} before {self._dialect.end}", hint="its log lines are in the run; run it again"
+        return SourceLost(
+            f"connector {name} {how} before {self._dialect.end}",
+            hint="its log lines are in the run; run `instep sync` again",
         )
 
     def wait(self, timeout: float | None = None) -> ChildEnd:

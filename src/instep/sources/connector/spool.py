@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from instep.errors import ReadError, StageError
+from instep.project.documents import MOST_LEVELS, is_too_deep
 from instep.schema.catalog.types import parse
 from instep.sources.connector.child import Child, ChildEnd, line_of
 from instep.sources.connector.dialect import LOCAL_HOST, ConnectorDialect, Host
@@ -42,6 +43,8 @@ GATHER, LONGEST_GATHER = 1.0, 5.0
 long one: each segment is a commit of each of its tables."""
 _AGE = 1 / 3
 """The share of a run's age for which a segment gathers, between these two."""
+_MOST_NAMED = 5
+"""Tables that an error names."""
 _ROWS, _BYTES, _STEPS = 50_000, 16 << 20, 100
 
 
@@ -206,9 +209,21 @@ class Segments:
                 if self._open is not None and not self._child.frames.comes(self._open.left):
                     self._emit_open()
                 else:
-                    self._taken(self._child.read())
+                    self._taken(self._next_frame())
                     if self._open is not None and not self._open.left:
                         self._emit_open()
+
+    def _next_frame(self) -> Frame:
+        """Return the child's next frame; the error of one that has gone names the tables whose rows were coming."""
+        try:
+            return self._child.read()
+        except ReadError as error:
+            begun = [spool.label for spool in self._part.tables.values()] or [t.label for t in self._names.values()]
+            names = begun or [table.label for table in self._declared]
+            if not names:
+                raise
+            shown = f"{', '.join(names[:_MOST_NAMED])}{', ...' if len(names) > _MOST_NAMED else ''}"
+            raise type(error)(f"{error.message}; not complete: {shown}", hint=error.hint) from None
 
     @contextmanager
     def _plainly(self) -> Iterator[None]:
@@ -351,7 +366,15 @@ class Segments:
             self._on_counts(self._counts)
 
     def _checkpoint(self, text: str) -> None:
-        state = json.loads(text)
+        try:
+            if is_too_deep(state := json.loads(text)):
+                raise RecursionError
+        except RecursionError:
+            name = self._dialect.name
+            raise ReadError(
+                f"connector {name}: its state is JSON of more than {MOST_LEVELS} levels",
+                hint="let it save a flatter one",
+            ) from None
         self._check_progress(state)
         self._child.hidden.note_state(state)
         self._count(OperationCounts(checkpoints=1))

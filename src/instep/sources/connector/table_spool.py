@@ -131,6 +131,11 @@ class TableSpool:
     def _writes(self) -> bool:
         return bool(self._counts[UPSERT] or self._counts[UPDATE])
 
+    @property
+    def label(self) -> str:
+        """Return the table's path at the source."""
+        return self._declaration.label
+
     def takes(self, later: TableSpool) -> bool:
         """True if what came later can be of the same segment: it takes back or changes nothing that is here, and no
         column that was inferred has another type in it."""

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
-from instep.errors import AccessDenied, ConnectError, InstepError, ProjectError, ReadError, SetupError
+from instep.errors import AccessDenied, ConnectError, InstepError, ProjectError, ReadError, SetupError, SourceLost
 from instep.loopback import is_near
 from instep.project.sections.databases import MySqlSourceSection
 from instep.project.sections.reach import VERIFY, Tls
@@ -277,6 +277,8 @@ def translated(config: MySqlSourceSection, what: str = "") -> Iterator[None]:
 def translate(config: MySqlSourceSection, code: int, text: str, what: str = "") -> InstepError:
     """Return our error for one of the server's or of pymysql's, by its number."""
     subject, text = what or config.place, config.redacted(text)
+    if not code and not text:  # pymysql says no more of a connection that is closed already
+        code, text = 2006, "it is closed"
     if code in _ACCESS:
         hint = f"grant {config.user} the right to read it, or exclude it from the source"
         return AccessDenied(f"{subject}: may not be read any more: {text}", hint=hint)
@@ -289,9 +291,11 @@ def translate(config: MySqlSourceSection, code: int, text: str, what: str = "") 
         )
     if code == 2013 and "timed out" in text:
         hint = "see what the server is at and what is between, then sync again; raise read_timeout if it needs longer"
-        return ReadError(f"{subject}: no word from the server for {config.read_timeout:g} s ({text})", hint=hint)
+        return SourceLost(f"{subject}: no word from the server for {config.read_timeout:g} s ({text})", hint=hint)
     if code in _LOST:
-        return ReadError(f"{subject}: the connection was lost: {text}", hint="see the server's log, then sync again")
+        hint = "see the server's log and `instep source test`, then run `instep sync` again"
+        kind = SourceLost if code in _GONE else ReadError
+        return kind(f"{subject}: the connection was lost: {text}", hint=hint)
     message, hint = _unreachable(text) if code in (2002, 2003, 2005) else _CONNECT.get(code, ("", ""))
     if message:
         return ConnectError(f"{subject}: {message} ({text})", hint=hint.format(c=config))
@@ -301,6 +305,7 @@ def translate(config: MySqlSourceSection, code: int, text: str, what: str = "") 
 _ACCESS = (1142, 1143, 1370)
 _MOVED = (1146, 1054, 1412, 1051, 1356)
 _PATTERN = (1139, 3685, 3686, 3687, 3688, 3689, 3690, 3691, 3692, 3693, 3694, 3695, 3696, 3697)
+_GONE = (2006, 2013, 2014, 1927, 1053)
 _LOST = (2006, 2013, 2014, 1927, 1317, 1053, 1969, 3024, 1205, 1213)
 _CONNECT = {
     1045: ("the server refuses this user and password", "check the source's user and password"),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from instep.errors import AccessDenied, ConnectError, InstepError, ProjectError, ReadError
+from instep.errors import AccessDenied, ConnectError, InstepError, ProjectError, ReadError, SourceLost
 from instep.project.sections.databases import PostgresSourceSection
 from instep.project.sections.reach import VERIFY, Tls
 from instep.sources.postgres.types import literal
@@ -177,13 +177,23 @@ def translate(
         return ReadError(f"{subject}: cancelled: {text}", hint="raise statement_timeout if the query needs longer")
     if SILENT in text:
         hint = "see what the server is at and what is between, then sync again; raise read_timeout if it needs longer"
-        return ReadError(f"{subject}: {text}", hint=hint)
+        return SourceLost(f"{subject}: {text}", hint=hint)
     for mark, message, hint in _CONNECT:
         if re.search(mark, text):
             return ConnectError(f"{subject}: {message} ({text})", hint=hint.format(c=config))
     if sqlstate.startswith(("08", "28", "3D", "53")):
         return ConnectError(f"{subject}: {text}", hint="see the server's log")
-    return otherwise(f"{subject}: {text}", hint="try again; if it fails again, see the server's log")
+    hint = "see the server's log and `instep source test`, then run `instep sync` again"
+    if otherwise is ReadError and (sqlstate.startswith("57P") or _GONE.search(text)):
+        otherwise = SourceLost
+    return otherwise(f"{subject}: {text}", hint=hint)
+
+
+_GONE = re.compile(
+    r"clos(ed|ing) the connection|connection (is|was|has been) (closed|lost)|connection reset|terminating connection"
+    r"|could not (receive|send) data|broken pipe|Failed to connect",
+    re.IGNORECASE,
+)
 
 
 _CONNECT = (

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, LoadOutcome, Merge, Ref, RowUpdate
-from instep.errors import Blocked, DestinationError, Fenced, InstepError, StageError
+from instep.errors import Blocked, DestinationError, Fenced, InstepError, StageError, named
 from instep.model import Run, TableRun
 from instep.schema.catalog.catalog import table_fingerprint
 from instep.schema.planning.overflow import dropped_extras
@@ -139,7 +139,8 @@ def verify(
     rows, keys, altered = (results.get(spec, ()) for spec in load.specs)
     for result in (*rows, *keys, *altered):
         if result.error:
-            return StageError(f"table {load.table.path}: {result.error.removeprefix(f'{result.table}: ')}")
+            text = result.error.removeprefix(f"{result.table}: ").removeprefix(f"{load.read.source.path}: ")
+            return named(result.kind, StageError)(f"table {load.table.path}: {text}")
         loaded = sum(f.rows for f in result.files) + result.rejected
         if loaded != result.read:
             return StageError(f"table {load.table.path}: {result.read:,} rows were read and {loaded:,} staged")

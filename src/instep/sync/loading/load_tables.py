@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 
 from instep.crash import crashpoint
-from instep.errors import Fenced, InstepError
+from instep.errors import ConnectError, Fenced, InstepError, ReadError
 from instep.model import Run
 from instep.schema.catalog.catalog import Catalog
 from instep.sources.base import BatchLookup, Snapshot
 from instep.spans import span, within
 from instep.stage.spec import Chunk, ChunkResult, StageSpec, limits_of
-from instep.sync.context import SyncContext
+from instep.sync.context import Ref, SyncContext
 from instep.sync.housekeeping import discard
 from instep.sync.loading.engine import Engine
 from instep.sync.loading.load_table import Staged, TableResult, clear, commit, failed, placed, settled, specs_of, verify
@@ -162,8 +162,16 @@ class Loading:
         return placed(verify(load, self._planned, results), self._specs[load.number][0])
 
     def _look(self, snapshot: Snapshot, loads: Sequence[Load]) -> None:
-        """Set those aside whose schema has moved, or that others wanted for themselves."""
-        moved = snapshot.moved(Catalog.of(load.read.source for load in loads)) if loads else frozenset()
+        """Set those aside whose schema has moved, or that others wanted for themselves. Where nobody can look, because
+        the source has gone meanwhile, each has failed by its name."""
+        moved: Set[Ref] = frozenset()
+        try:
+            moved = snapshot.moved(Catalog.of(load.read.source for load in loads)) if loads else moved
+        except (ReadError, ConnectError) as error:
+            for load in loads:
+                if not isinstance(self._staged[load.number], InstepError):
+                    text = f"table {load.table.path}: its schema cannot be checked behind its rows: {error.message}"
+                    self._staged[load.number] = type(error)(text, hint=error.hint)
         for load in loads:
             if load.read.source.ref in moved or self._gave_way(load):
                 self._begun.add(load.number)

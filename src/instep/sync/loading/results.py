@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from instep.errors import ConnectError, SourceLost
 from instep.model import TableRun
 from instep.operations.values import RunKind
 from instep.sync.context import Ref
@@ -61,6 +62,11 @@ class RunOutcome:
         done |= self.late
         others = {**self.missing, **self.others}
         return (*done.values(), *(t for ref, t in others.items() if ref not in done))
+
+    @property
+    def unread(self) -> frozenset[Ref]:
+        """Return the tables that failed as their source could not be reached, or has gone."""
+        return frozenset(d.load.table.ref for d in self.loaded if isinstance(d.error, SourceLost | ConnectError))
 
     def note(self, text: str) -> None:
         if text not in self.notes:
