@@ -170,13 +170,16 @@ def _fail_everywhere(app: Any, text: str, table: str) -> None:
     app.store.runs.record_tables(TableRun(run.id, ("main", table), "failed", mode=text, error=text))
     app.store.runs.finish(run, "failed", error=text)
     app.store.jobs.enqueue("shop", "detect", who=text, why=text)
-    app.store.jobs.fail(app.store.jobs.claim("w-1"), text, retryable=False)
+    job = app.store.jobs.fail(app.store.jobs.claim("w-1"), text, retryable=False)
+    own = {"job": job.id, "run": run.id, "change": app.store.reviews.find("shop")[0].id}
     app.store.backfills.request("crm", ("main", text), column=text, why=text)
     app.store.pauses.pause("crm", text, table=("main", text))
     for event in Event.__subclasses__():
         kinds = get_type_hints(event)
-        values = {one.name: _filled(kinds[one.name], text) for one in fields(event) if one.name != "connection"}
-        app.store.events.add(event("crm", **values))
+        names = [one.name for one in fields(event) if one.name != "connection"]
+        if not {"rollout", "plan"} & set(names):  # there is none, and their ids are ours
+            values = {name: own.get(name) or _filled(kinds[name], text) for name in names}
+            app.store.events.add(event("crm", **values))
 
 
 def _filled(kind: Any, text: str) -> Any:
