@@ -11,7 +11,8 @@ from api_world import Api, project, serve
 from sqlalchemy import event, insert
 
 from instep.bootstrap import open_server
-from instep.events import TableMaintained
+from instep.control.freshness import freshness_of
+from instep.events import ActRequested, TableMaintained
 from instep.model import TableRun
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import parse
@@ -21,6 +22,8 @@ from instep.store.catalogs.reviews import DetectedChange
 from instep.store.store import Store, utc_now
 from instep.store.tables.catalogs import connections, reviews, runs
 from instep.store.tables.server import object_links, objects
+from instep.sync.two_people import Act, requested_alone
+from many_changes import fill
 from work_count import Work, counted
 
 CONNECTIONS, EACH = 5_000, 10
@@ -213,3 +216,78 @@ def pages(api: Api, path: str, count: int) -> list[Work]:
         body = found.json()
         behind = body.get("data", body)["next_cursor"]
     return taken
+
+
+TABLES, COLUMNS = 5_000, 40
+BROAD = """\
+four_eyes: true
+sources: {db: {type: sqlite, path: shop.db}}
+destinations: {lake: {type: iceberg}}
+connections: {conn0000: {freshness: 30m, tables: {main.t00001: {freshness: 12h}}}}
+"""
+
+
+@pytest.fixture(scope="module")
+def broad(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    """A connection of many tables with freshness targets, under four_eyes, with many requests and changes on record."""
+    columns = tuple(Column(f"c{n}", parse("string"), alias=f"c{n}") for n in range(COLUMNS))
+    refs = [("main", f"t{n:05}") for n in range(TABLES)]
+    with project(tmp_path_factory.mktemp("broad"), BROAD) as app:
+        store = app.store
+        store.accepted.add("conn0000", Catalog.of([Table(*r, columns, alias=r[1]) for r in refs]), who="t", why="w")
+        store.fresh_tables.loaded("conn0000", refs, utc_now() - timedelta(hours=1))
+        run = store.runs.claim("conn0000", "sync")
+        store.runs.record_tables(*(TableRun(run.id, ref, "done") for ref in refs))
+        store.runs.finish(run, "done")
+        with store.transaction():
+            for number in range(1_500):
+                store.events.add(ActRequested("conn0000", "restore", f"main.t{number}", "ann"))
+        fill(store, 2_000, 2)
+        yield serve(app)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("search", ["", "&search=t049"])
+def test_a_page_of_tables_with_freshness(broad: Api, search: str) -> None:
+    """The freshness of 50 tables is worked out for a page of 50, not that of 5,000."""
+    path = f"/api/v1/connections/conn0000/status/tables?limit=50{search}"
+    [work] = pages(broad, path, 2)[1:]
+    assert work.calls < CALLS
+    assert work.statements < STATEMENTS
+    found = broad.get(path.removeprefix("/api/v1"))["items"]
+    assert len(found) == 50
+    assert {one["freshness"]["state"] for one in found} <= {"late", "on_time"}
+    store, shown = broad.store, [tuple(one["table"]) for one in found]
+    with counted(store._db.engine) as few:
+        freshness_of(store, broad.app.project, ["conn0000"], utc_now(), whole=True, only=shown)  # type: ignore[arg-type]
+    assert few.calls < 100_000
+
+
+@pytest.mark.slow
+def test_the_status_of_many_tables_lists_200_of_them(broad: Api) -> None:
+    found = broad.get("/connections/conn0000/status")
+    assert len(found["freshness"]) == 200
+    assert found["freshness_counts"] == {"late": TABLES - 1, "on_time": 1}
+
+
+@pytest.mark.slow
+def test_requests_and_approvals_under_four_eyes(broad: Api) -> None:
+    """A request looks at the last ones of its connection, and an approval of 200 changes does not look at each."""
+    act = Act("conn0000", "restore", "main.t1")
+    with counted(broad.store._db.engine) as work:
+        assert requested_alone(broad.store, act, "ann") is not None
+    assert work.calls < CALLS
+    assert work.statements < STATEMENTS
+    ids = [
+        one["id"]
+        for one in broad.get("/changes", params={"status": "open", "connection": "conn0000", "limit": 200})["items"]
+    ]
+    headers = broad.key("approver")
+    with counted(broad.store._db.engine) as work:
+        answer = broad.client.post("/api/v1/changes/answers", json={"ids": ids, "answer": "approved"}, headers=headers)
+    assert (answer.status_code, answer.json()["answered"]) == (200, len(ids))
+    assert work.statements < STATEMENTS * len(ids)
+    with counted(broad.store._db.engine) as work:
+        again = broad.get("/changes", params={"status": "approved", "connection": "conn0000", "limit": 200})["items"]
+    assert len(again) == len(ids)
+    assert work.statements < STATEMENTS

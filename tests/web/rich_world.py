@@ -40,7 +40,7 @@ class Words:
     column: str = "colour"
     table: str = "item"
     value: str = "pen"
-    comment: str = "Do we need this one?"
+    type: str = "text"
 
 
 def _run(path: Path, *statements: str) -> None:
@@ -78,7 +78,7 @@ def build(folder: Path, words: Words = Words()) -> None:
             column = _name(words.column)
             _run(
                 folder / f"{name}.db",
-                f"alter table {table} add column {column} text",
+                f"alter table {table} add column {column} {_name(words.type)}",
                 f"alter table {table} drop column old",
                 f"insert into {table} values (3, {value}, {_value('not a number')}, {value})",  # noqa: S608
             )

@@ -6,10 +6,11 @@ from __future__ import annotations
 import re
 import shutil
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin, get_type_hints
 from urllib.parse import urlsplit
 
 import pytest
@@ -18,7 +19,11 @@ from rich_world import Words, build, drain
 from web_world import Site, needs_browser, served, site, tab
 
 from instep.bootstrap import open_project
+from instep.control.resources.api_keys import may
+from instep.events import Event
+from instep.model import TableRun
 from instep.server.web.app import page_roles
+from instep.server.web.forms import actions
 
 MOST_PAGES = 400
 MOST_ROWS = 200
@@ -123,16 +128,20 @@ def test_no_link_leads_a_role_to_what_it_may_not_see(rich: Site, role: str) -> N
 @pytest.mark.parametrize("number", range(0, len(HOSTILE), 10))
 def test_hostile_texts_are_shown_as_text(tmp_path: Path, number: int) -> None:
     first, *others = HOSTILE[number : number + 10]
-    build(tmp_path, Words(column=others[0], table=others[1], value=first))
+    build(tmp_path, Words(column=others[0], table=others[1], value=first, type=others[2]))
     with open_project(tmp_path) as app:
         opened = site(app)
         for text in (first, *others):
             _say_everywhere(app, text)
-        seen = 0
+        _fail_everywhere(app, first, others[1])
+        _save_everywhere(app, opened, first)
+        seen = set()
         for address, text in crawl(opened).items():
             assert not Parsed(text).wrong, (address, Parsed(text).wrong)
-            seen += MARK in text
-        assert seen > 3
+            seen |= {_STARTS.sub("ID", urlsplit(address).path)} if MARK in text else set()
+        assert seen >= {"/changes", "/changes/ID", "/connections/shop", "/connections/crm", "/connections/crm/timeline",
+                        "/connections/shop/quarantine", "/runs", "/runs/ID", "/queue", "/jobs/ID", "/settings/keys",
+                        "/settings/audit", "/connections/shop/schema/history"}, seen  # fmt: skip
 
 
 def _say_everywhere(app: Any, text: str) -> None:
@@ -153,6 +162,74 @@ def _say_everywhere(app: Any, text: str) -> None:
     app.store.reviews.record("shop", [change], "f")
     app.store.pauses.pause("crm", text)
     app.store.audit.add(text, text, text, {"text": text})
+
+
+def _fail_everywhere(app: Any, text: str, table: str) -> None:
+    """Let a run, its tables and a job fail with a text, and record every kind of event with it in every field."""
+    run = app.store.runs.claim("crm", "sync", who=text)
+    app.store.runs.record_tables(TableRun(run.id, ("main", table), "failed", mode=text, error=text))
+    app.store.runs.finish(run, "failed", error=text)
+    app.store.jobs.enqueue("shop", "detect", who=text, why=text)
+    job = app.store.jobs.fail(app.store.jobs.claim("w-1"), text, retryable=False)
+    own = {"job": job.id, "run": run.id, "change": app.store.reviews.find("shop")[0].id}
+    app.store.backfills.request("crm", ("main", text), column=text, why=text)
+    app.store.pauses.pause("crm", text, table=("main", text))
+    for event in Event.__subclasses__():
+        kinds = get_type_hints(event)
+        names = [one.name for one in fields(event) if one.name != "connection"]
+        if not {"rollout", "plan"} & set(names):  # there is none, and their ids are ours
+            values = {name: own.get(name) or _filled(kinds[name], text) for name in names}
+            app.store.events.add(event("crm", **values))
+
+
+def _filled(kind: Any, text: str) -> Any:
+    """Return a value of a type that holds the text where it can."""
+    plain = {int: 1, float: 1.0, bool: True}
+    if get_origin(kind) is tuple:
+        return (text,)
+    return (
+        {text: text}
+        if get_origin(kind) is not None and issubclass(get_origin(kind), Mapping)
+        else plain.get(kind, text)
+    )
+
+
+def _save_everywhere(app: Any, page: Site, text: str) -> None:
+    """Write a text wherever a person may: comments, assignees, filters, names of keys, models of the lineage."""
+    page.token("admin")
+    key = app.store.api_keys.named("admin")
+    app.store.api_keys.add("k-000000000000", text[:80], "viewer", (text,), text)
+    app.store.filters.save(key.id, text[:50], {"search": text})
+    for review in app.store.reviews.find("shop", ("open",)):
+        app.store.comments.add(review, text, text)
+        app.store.reviews.assign(review.id, text[:80])
+        finding = {"change": review.id, "level": "breaks", "why": text, "line": 1, "output": text}
+        model = {"name": text, "reads": [text], "findings": [finding], "file": text, "line": 1}
+        app.store.jobs.enqueue("shop", "impact", key=review.id, who=text)
+        job = app.store.jobs.claim("w-1")
+        app.store.jobs.finish(job, result={"verdicts": {"changes": [{"id": review.id}], "models": [model]}})
+
+
+@pytest.mark.parametrize("role", ["viewer", "operator", "approver"])
+def test_a_form_is_refused_to_roles_below_its_own(rich: Site, role: Any) -> None:
+    """Each operation, and each form of a screen: refused, and nothing but the refusal is written down."""
+    for action in actions().values():
+        given = {one.name: "{}" if one.control == "document" else "x" for one in action.fields if one.required}
+        answer = rich.post(f"/do/{action.name}", role, **{**given, "button": "do", "connection": "shop"})
+        assert (answer.status_code == 403) or may(role, action.role), (action.name, answer.status_code)
+        assert answer.status_code < 500, action.name
+    change = rich.store.reviews.find("shop", ("open",))[0]
+    places = {"change": change.id, "connection": "shop", "plural": "sources", "name": "strict", "run": "r-1"}
+    for route, needed in page_roles().items():
+        method, path = route.split(" ")
+        if method == "POST" and needed is not None and path not in ("/do/{operation}", "/sign-out"):
+            address = re.sub(r"{(\w+)(:\w+)?}", lambda found: places.get(found[1], "x"), path)
+            answer = rich.post(address, role, button="do")
+            assert answer.status_code < 500, (route, answer.text)
+            assert answer.status_code == 403 or may(role, needed), route
+    if role == "viewer":
+        done = {one.action for one in rich.store.audit.page(limit=500) if one.actor.startswith("viewer ")}
+        assert done <= {"access.refused", "session.begin", "filter.save"}, done
 
 
 def test_a_change_is_tried_on_a_copy_and_the_page_says_what_differs(rich: Site) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich_world import build
+from rich_world import Words, build
 from web_world import SCREENSHOTS, needs_browser, served, site, tab
 
 from instep.bootstrap import open_project
@@ -50,7 +50,8 @@ def test_every_screen_has_a_picture(tmp_path: Path, browser: Any, theme: str) ->
 @needs_browser
 @pytest.mark.server
 def test_pages_fit_a_phone_and_paper(tmp_path: Path, browser: Any) -> None:
-    build(tmp_path)
+    long = "a_name_that_is_long_because_it_was_generated_by_a_program_in_2026"
+    build(tmp_path, Words(column=long, table=long))
     with open_project(tmp_path) as app:
         change = app.store.reviews.find("shop", ("open",))[0]
         opened = site(app)
@@ -61,9 +62,12 @@ def test_pages_fit_a_phone_and_paper(tmp_path: Path, browser: Any) -> None:
                 f"/changes/{change.id}",
                 "/rollouts/new",
                 "/connections/shop/timeline",
+                f"/connections/shop/quarantine?table=main.{long}",
+                f"/connections/shop/schema/object?of=main.{long}",
+                "/do/create_key",
             )
             for address in (*PLACES.values(), *more):
-                shown.open(address)
+                shown.open(address.replace("main.item", f"main.{long}"))
                 wide = shown.page.evaluate("document.documentElement.scrollWidth")
                 assert wide <= 390, f"{address} is {wide} px wide"
             shown.page.emulate_media(media="print")

@@ -282,10 +282,16 @@ class Project:
     def freshness_targets(self, connection: str, refs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], float]:
         """Return the seconds that the rows of these tables may be old, of those that have such a target."""
         section = self.connection(connection)
-        if any(table.freshness is not None for table in section.tables.values()):
-            own = {ref: self.table(connection, ref).freshness for ref in refs}
-            return {ref: found for ref, one in own.items() if (found := section.freshness if one is None else one)}
-        return dict.fromkeys(refs, section.freshness) if section.freshness else {}
+        given = {name: one.freshness for name, one in section.tables.items() if "freshness" in one.model_fields_set}
+        if not given:
+            return dict.fromkeys(refs, section.freshness) if section.freshness else {}
+        found = {}
+        for ref in refs:
+            fitting = section.table_keys.fitting(".".join(filter(None, ref)))
+            own = next((given[name] for name in fitting if name in given), None)
+            if target := section.freshness if own is None else own:
+                found[ref] = target
+        return found
 
     def tables_named(self, connection: str) -> dict[str, tuple[str, ...]]:
         """Return the tables that the connection names one by one, with the columns that it gives other names."""

@@ -43,6 +43,8 @@ class ActionField:
     consent: bool = False
     hidden: bool = False
     default: Any = None
+    listed: bool = False
+    """A document is a list, not a mapping."""
 
     @property
     def label(self) -> str:
@@ -62,7 +64,7 @@ class ActionField:
             return None
         if self.control == "number":
             return int(text) if re.fullmatch(r"-?\d{1,18}", text) else text
-        return _document(self.name, text) if self.control == "document" else text
+        return _document(self.name, text, list if self.listed else dict) if self.control == "document" else text
 
 
 @dataclass(frozen=True)
@@ -169,6 +171,7 @@ def _fields(record: type[Options], hints: Mapping[str, Any]) -> tuple[ActionFiel
             consent=_consents(hints[one.name]),
             hidden=not one.repr and _kind(hints[one.name])[0] == "document",
             default=None if one.default is MISSING else one.default,
+            listed=_is_list(hints[one.name]),
         )
         for one in sorted(fields(record), key=lambda one: bool(one.kw_only))
         if one.name in hints
@@ -196,14 +199,25 @@ def _kind(hint: Any) -> tuple[Control, tuple[str, ...]]:
     return plain.get(hint, "document"), ()
 
 
+def _is_list(hint: Any) -> bool:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Annotated, Union, UnionType):
+        return _is_list(next(one for one in arguments if one is not NoneType))
+    return origin is tuple
+
+
 def _consents(hint: Any) -> bool:
     if any(isinstance(one, LeadsTo) and one.what == "consent" for one in getattr(hint, "__metadata__", ())):
         return True
     return any(_consents(one) for one in get_args(hint) if not isinstance(one, str))
 
 
-def _document(name: str, text: str) -> Any:
+def _document(name: str, text: str, shape: type[Any]) -> Any:
     try:
-        return yaml.safe_load(text)
+        found = yaml.safe_load(text)
     except yaml.YAMLError:
         raise ApiProblem(422, "invalid", f"{name} is neither YAML nor JSON", "check the indentation") from None
+    if not isinstance(found, shape):
+        expected = "a list, each entry after `- `" if shape is list else "a mapping: lines of `key: value`"
+        raise ApiProblem(422, "invalid", f"{name} is not {expected}", "correct it, then press again")
+    return found

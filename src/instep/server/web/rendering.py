@@ -116,6 +116,7 @@ def environment() -> Environment:
         query=query,
         action_of=action_of,
         copies_of=copies_of,
+        values_of=values_of,
         form_token_of=lambda visit: sign_in.form_token(visit.token),
         now=lambda: datetime.now(UTC),
     )
@@ -125,7 +126,12 @@ def environment() -> Environment:
 def copies_of(operation: str, values: Mapping[str, Any], base: str) -> dict[str, str]:
     """Return what a button does with the values of its form, as text for other faces."""
     action = action_of(operation)
-    return copies(action, action.read({name: [str(one)] for name, one in values.items()}), base)
+    return copies(action, action.read({name: values_of(one) for name, one in values.items()}), base)
+
+
+def values_of(value: Any) -> list[str]:
+    """Return the texts that a form sends for a value: one for each entry of a list."""
+    return [str(one) for one in value] if isinstance(value, list | tuple) else [str(value)]
 
 
 def render(template: str, *, request: Request, visit: Visit | None, **values: Any) -> str:

@@ -61,6 +61,13 @@ def undo_of_answers(answer: str, ids: Sequence[str], before: Iterable[str] = ())
     return found if len(found) <= LONGEST else ""
 
 
+async def assignees_of(visit: Visit, ids: Sequence[str]) -> list[str]:
+    """Return who looks after each of these changes; none if they are more than an undo can name."""
+    if not undo_of_answers("assigned", ids, [""]):
+        return []
+    return [(await visit.api.get(f"/changes/{quoted(one)}"))["assignee"] for one in ids]
+
+
 def undo_of_switches(name: str, done: Sequence[_Values], back: str) -> str:
     """Return the address that turns switches back; "" if they are more than it can name."""
     turned = {one["verb"]: [step["object"] for step in one["objects"] if step["changed"]] for one in done}
@@ -147,6 +154,10 @@ _UNDO: Mapping[str, _Undo] = {
     **{f"{verb}_{kind}": _restored for verb in ("put", "patch") for kind in PLURALS if kind != "connection"},
 }
 """The operations that a notice takes back, and how."""
+_READING = (
+    *("test_channel", "import_configuration", "test_source", "test_destination", "discover_source"),
+    *("plan", "verify", "impact", "sample_rename", "preview_change", "tables", "list_savepoints"),
+)
 _NOTES: Mapping[str, str] = {
     "reopen_change": "Answer the change again to take it back.",
     "reopen_changes": "Answer the changes again to take it back.",
@@ -157,8 +168,5 @@ _NOTES: Mapping[str, str] = {
     "comment_change": "A comment stays.",
     "discard_quarantine": "It becomes a job. Originals that it has deleted cannot be brought back.",
     "erase": "It becomes a job. What it has erased cannot be brought back.",
-    **dict.fromkeys(
-        ("test_channel", "import_configuration", "test_source", "test_destination", "discover_source", "plan",
-         "verify", "impact", "sample_rename", "preview_change", "tables", "list_savepoints"), ""
-    ),
-}  # fmt: skip
+    **dict.fromkeys(_READING, ""),
+}

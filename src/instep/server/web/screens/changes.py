@@ -15,7 +15,7 @@ from instep.server.problems import ApiProblem
 from instep.server.web.copies import copies
 from instep.server.web.forms import action_of
 from instep.server.web.rendering import query
-from instep.server.web.undo import undo_of_answers
+from instep.server.web.undo import assignees_of, undo_of_answers
 from instep.server.web.visit import PageRoutes, Visit
 
 pages = PageRoutes()
@@ -138,20 +138,17 @@ async def answer(visit: Visit) -> Response:
     confirmed = visit.sent("button") == "do"
     to, path = visit.sent("to").strip(), _PATHS.get(given, "/changes/answers")
     body |= {"snoozed": {"duration": duration}, "assigned": {"assignee": to}}.get(given, {"answer": given})
-    items = []
-    if not confirmed or given == "assigned":
-        items = (await visit.api.send("POST", path, body, parameters={"dry_run": True})).document["items"]
     if confirmed:
+        before = await assignees_of(visit, ids) if given == "assigned" and not every else []
         done = (await visit.api.send("POST", path, body)).document
-        undo = undo_of_answers(
-            given,
-            [one["id"] for one in done["items"] if one["ok"]],
-            [one["change"]["assignee"] for one in items if one["ok"]],
-        )
+        undo = undo_of_answers(given, [one["id"] for one in done["items"] if one["ok"]], before)
         return visit.go(back, _done_text(given, done, to), undo)
+    items = (await visit.api.send("POST", path, body, parameters={"dry_run": True})).document["items"]
     able = [one["change"] for one in items if one["ok"]]
     renames = [one for one in able if given == "approved" and one["rule"] == PROPOSAL]
     fine = [one for one in able if one not in renames]
+    fine_ids = [one["id"] for one in fine]
+    before = await assignees_of(visit, fine_ids) if given == "assigned" else []
     return await visit.render(
         "answers.html",
         answer=given,
@@ -162,9 +159,9 @@ async def answer(visit: Visit) -> Response:
         every=every,
         fine=fine,
         renames=renames,
-        undoable=bool(undo_of_answers(given, [one["id"] for one in fine], [one["assignee"] for one in fine])),
+        undoable=bool(undo_of_answers(given, fine_ids, before)),
         refused=[one for one in items if not one["ok"]],
-        copies=_copies(visit, given, body, [one["id"] for one in fine]),
+        copies=_copies(visit, given, body, fine_ids),
         kinds=Counter(one["kind"] for one in fine).most_common(),
         connections=Counter(one["connection"] for one in fine).most_common(),
         breaking=sum(one["kind"] in BREAKING for one in fine),
