@@ -19,7 +19,7 @@ from instep.project.allowed.keys import reach_of
 from instep.project.allowed.values import CATALOGS, OBJECT_STORE, TABLE
 from instep.project.documents import PLURALS, TYPES
 from instep.project.sections.values import Section
-from instep.server.access import NEEDS, Need
+from instep.server.access import NEEDS, RequiredRights
 from instep.server.body_keys import COMPATIBLE as OF_V1
 from instep.server.body_keys import OWN
 from instep.server.fivetran_api.http.route import NEEDS as COMPATIBLE
@@ -125,7 +125,7 @@ def classes(annotation: Any) -> Iterator[Any]:
 
 def needed(need: object) -> str:
     """Return the words for what a route takes of a key."""
-    if not isinstance(need, Need):
+    if not isinstance(need, RequiredRights):
         return str(need)
     return f"{need.role}, without groups" if need.whole else need.role
 

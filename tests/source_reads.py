@@ -56,7 +56,7 @@ def _originals(parts: Sequence[Conformed]) -> dict[tuple[str, str], str | None]:
 
 
 def spec_of(read: TableRead, snapshot: Snapshot, location: str = "") -> StageSpec:
-    given = snapshot.yields(read)
+    given = snapshot.query_types(read)
     columns = tuple(
         StageColumn(c.column.name, c.column.type, given[c.column.name], c.column.name, key=c.column.key)
         for c in read.columns

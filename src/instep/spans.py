@@ -28,7 +28,7 @@ def tell(**facts: Fact) -> None:
         _listening[1](facts)
 
 
-def within(does: Callable[P, T], *given: P.args, **named: P.kwargs) -> Callable[[], T]:
+def in_current_span(does: Callable[P, T], *given: P.args, **named: P.kwargs) -> Callable[[], T]:
     """Return `does` for another thread, with its parts inside the one that is open here."""
     if _listening is None:
         return partial(does, *given, **named)

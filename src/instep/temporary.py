@@ -27,7 +27,7 @@ _DRAFTED = 3600.0
 """Seconds after which a folder that was never finished has no process any more."""
 
 
-class Temporary:
+class TemporaryFolder:
     """A folder of this process, `path`, below the system's one for such or below `parent`."""
 
     def __init__(self, purpose: str, parent: str = "") -> None:
@@ -48,7 +48,7 @@ class Temporary:
 @contextmanager
 def temporary(purpose: str) -> Iterator[str]:
     """Yield a folder that is deleted afterwards."""
-    made = Temporary(purpose)
+    made = TemporaryFolder(purpose)
     try:
         yield made.path
     finally:

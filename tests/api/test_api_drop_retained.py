@@ -13,7 +13,7 @@ from api_world import Api, serve
 
 from instep.bootstrap import open_server
 from instep.control.resources import api_keys
-from instep.server.access import CONSENTS, again
+from instep.server.access import CONSENTS, retry_role
 from instep.sync.run import RunScope, sync
 from instep.worker.perform import JobEnd, perform
 
@@ -86,7 +86,7 @@ def test_it_takes_an_approver(api: Api) -> None:
 def test_another_try_takes_one_too(api: Api, option: str) -> None:
     job, _ = api.store.jobs.enqueue("shop", "sync", options={option: ["x"]}, who="ann")
     api.store.jobs.cancel(job.id, "bo")
-    assert again(api.store.jobs.get(job.id)) == "approver"
+    assert retry_role(api.store.jobs.get(job.id)) == "approver"
     assert api.call("POST", f"/queue/{job.id}/retry", "operator").status_code == 403
     assert api.call("POST", f"/queue/{job.id}/retry", "approver").status_code == 200
 

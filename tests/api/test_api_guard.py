@@ -16,7 +16,7 @@ from instep.server import guard
 from instep.server.access import PREFIX
 from instep.server.guard import HEADERS, MAX_BODY, MAX_DEPTH, RequestGuard, check_json
 from instep.server.problems import MEDIA_TYPE, ApiProblem
-from instep.server.rates import Listeners, RateLimitState, Rates, Windows
+from instep.server.rates import Listeners, RateLimitState, Rates, RateWindows
 from instep.server.web.visit import HEADERS as PAGE_HEADERS
 
 POST = f"{PREFIX}/connections/eu/pause"
@@ -51,17 +51,17 @@ BODIES: dict[str, tuple[bytes, int]] = {
 
 def test_windows_forget_who_is_silent() -> None:
     now = 0.0
-    windows = Windows(2, lambda: now)
-    assert [windows.take("a")[0] for _ in range(3)] == [True, True, False]
-    assert windows.take("a")[1] == RateLimitState(2, 0, 60)
+    windows = RateWindows(2, lambda: now)
+    assert [windows.count_request("a")[0] for _ in range(3)] == [True, True, False]
+    assert windows.count_request("a")[1] == RateLimitState(2, 0, 60)
     now = 59.0
-    assert windows.take("a")[1].reset == 1
+    assert windows.count_request("a")[1].reset == 1
     now = 60.0
-    assert windows.take("a") == (True, RateLimitState(2, 1, 60))
+    assert windows.count_request("a") == (True, RateLimitState(2, 1, 60))
     for number in range(1000):
-        windows.take(f"address {number}")
+        windows.count_request(f"address {number}")
     now = 200.0
-    windows.take("b")
+    windows.count_request("b")
     assert len(windows) == 1
 
 

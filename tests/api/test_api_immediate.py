@@ -142,7 +142,7 @@ def an_applied_rollout(api: Api) -> str:
     """Return the id of a rollout whose first wave is done."""
     id = a_rollout(api)
     held = api.store.rollouts.claim(id, ("ready",))
-    api.store.rollouts.wave(held, 1)
+    api.store.rollouts.begin_wave(held, 1)
     api.store.rollouts.move(id, "eu", ("waiting",), "done", before={"switches": []})
     api.store.rollouts.release(held, "ready")
     return id

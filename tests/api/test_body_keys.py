@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 import instep.server
 from instep.server.body_keys import COMPATIBLE, OWN
-from instep.server.fivetran_api.http.request_body import Wire
+from instep.server.fivetran_api.http.request_body import RequestBody
 from instep.server.models import RequestModel
 from instep.server.requests import Requested
 
@@ -29,7 +29,7 @@ def _all_modules() -> None:
         importlib.import_module(found.name)
 
 
-@pytest.mark.parametrize(("base", "table"), [(Wire, COMPATIBLE), (RequestModel, OWN)], ids=["compatible", "own"])
+@pytest.mark.parametrize(("base", "table"), [(RequestBody, COMPATIBLE), (RequestModel, OWN)], ids=["compatible", "own"])
 def test_each_key_of_each_body_has_an_entry(base: type[BaseModel], table: Any) -> None:
     bodies = [cls for cls in below(base) if cls.__module__.startswith("instep.") and cls is not Requested]
     assert len(bodies) > 20

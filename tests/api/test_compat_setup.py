@@ -67,13 +67,13 @@ def test_a_table_that_fails_breaks_no_set_up(compat: Compat) -> None:
 
 def test_the_states_of_a_set_up(setups: Setups) -> None:
     assert setups.broken(["shop"]) == {}
-    setups.seen("shop", "")
-    setups.seen("shop", "no route")
-    setups.seen("shop", "no route, still")
+    setups.record_result("shop", "")
+    setups.record_result("shop", "no route")
+    setups.record_result("shop", "no route, still")
     assert setups.broken(["shop", "other"]) == {"shop": "no route"}
     setups.tested("shop", "no login")
     assert setups.broken(["shop"]) == {"shop": "no login"}
-    setups.seen("shop", "")
+    setups.record_result("shop", "")
     assert setups.broken(["shop"]) == {}
 
 

@@ -171,12 +171,12 @@ def test_an_attempt_that_is_not_heard_ends(afar: Afar, tmp_path: Path) -> None:
     config = afar.world.config(WAITS, configuration=configuration(tmp_path))
     place, key = StorageFolder((tmp_path / "shared/run-1").as_uri()), bytes(32)
     driver = SegmentExchange(place, key)
-    driver.say(begin(0), {"at": 1})
-    driver.say(DRIVER, {"beat": 1, "attempt": 0, "taken": 0, "ends": False})
+    driver.send(begin(0), {"at": 1})
+    driver.send(DRIVER, {"beat": 1, "attempt": 0, "taken": 0, "ends": False})
     driver.bring(BUNDLE, pack(config))
     task = afar.machines.start(Assignment(config, place, key), 0)
     try:
-        assert until(lambda: driver.hear("0/1") is not None)
+        assert until(lambda: driver.receive("0/1") is not None)
         assert alive(tmp_path)
         driver.forget()
         assert task.wait(300) == 0, "nobody is there who would hear of an error"

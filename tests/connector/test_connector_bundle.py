@@ -81,19 +81,19 @@ def exchange(tmp_path: Path) -> SegmentExchange:
 
 
 def test_a_word_is_heard_as_it_was_said(exchange: SegmentExchange) -> None:
-    assert exchange.hear("0/0") is None
+    assert exchange.receive("0/0") is None
     assert exchange.attempts() == []
     for number, said in enumerate(({"a": [1, None, "ä\ud800"]}, [], "x" * 3_000_000)):
-        exchange.say(f"{number}/0", said)
-        assert exchange.hear(f"{number}/0") == said
-    exchange.say("driver", {"beat": 1})
-    exchange.say("driver", {"beat": 2})
-    assert exchange.hear("driver") == {"beat": 2}
+        exchange.send(f"{number}/0", said)
+        assert exchange.receive(f"{number}/0") == said
+    exchange.send("driver", {"beat": 1})
+    exchange.send("driver", {"beat": 2})
+    assert exchange.receive("driver") == {"beat": 2}
     assert exchange.attempts() == [0, 1, 2]
     exchange.forget("1")
     assert exchange.attempts() == [0, 2]
     exchange.forget()
-    assert exchange.hear("driver") is None
+    assert exchange.receive("driver") is None
 
 
 @pytest.mark.parametrize("size", [0, 1, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 3 << 20])
@@ -105,11 +105,11 @@ def test_a_file_comes_as_it_went(exchange: SegmentExchange, tmp_path: Path, size
 
 
 def test_what_was_changed_or_moved_is_refused(exchange: SegmentExchange, tmp_path: Path) -> None:
-    exchange.say("0/0", {"state": 1})
+    exchange.send("0/0", {"state": 1})
     word = tmp_path / "run/0/0"
     (tmp_path / "run/0/1").write_bytes(word.read_bytes())
     with pytest.raises(StageError, match=r"cannot read .*0/1"):
-        exchange.hear("0/1")
+        exchange.receive("0/1")
     word.write_bytes(word.read_bytes()[:-1])
     with pytest.raises(StageError, match=r"cannot read .*0/0"):
         exchange.fetch("0/0", tmp_path / "here")

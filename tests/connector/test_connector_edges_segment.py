@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from instep.errors import ProjectError, StageError
 from instep.project.sections.connector import ConnectorLimits, ConnectorServer, size
 from instep.schema.catalog.types import Int, String, parse
-from instep.sources.connector.lint import Sent, SentColumn
+from instep.sources.connector.lint import SegmentTotals, SentColumn
 from instep.sources.connector.run import opened, pending_table, seal_pending
 from instep.sources.connector.segment import (
     DELETE,
@@ -37,7 +37,7 @@ from instep.sources.connector.segment import (
     segment_folder,
     write_manifest,
 )
-from instep.sources.connector.spool import MOST_A_MINUTE, Paced
+from instep.sources.connector.spool import MOST_A_MINUTE, LogThrottle
 
 KEY = bytes(range(32))
 any_text = st.text(st.characters(exclude_categories=()), max_size=8)
@@ -119,7 +119,7 @@ def segment(folder: Path, number: int = 1, **changes: Any) -> Segment:
 
 
 def test_what_was_sent_is_counted_over_segments(tmp_path: Path) -> None:
-    sent = Sent()
+    sent = SegmentTotals()
     sent.add(segment(tmp_path / "1"))
     met = (SegmentColumn("id", Int(64), key=True), SegmentColumn("a", String(), met=(Int(64), String())))
     sent.add(segment(tmp_path / "2", 2, declared=False, columns=(*met, SegmentColumn("b", parse("unknown")))))
@@ -148,7 +148,7 @@ def test_operations_that_wait_outlive_their_segment(tmp_path: Path) -> None:
 
 def test_a_loop_that_logs_fills_nothing_and_warnings_still_come() -> None:
     lines: list[LogLine] = []
-    paced = Paced(lines.append)
+    paced = LogThrottle(lines.append)
     for _ in range(MOST_A_MINUTE + 5):
         paced(LogLine("info", "x"))
     paced(LogLine("error", "broken"))

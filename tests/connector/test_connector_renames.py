@@ -188,5 +188,5 @@ def test_a_shape_from_before_silence_was_known() -> None:
     old = {"tables": [{"schema": "", "name": "t", "key": ["id"], "declared": True, "sent": True,
                        "columns": [["id", "int64", True], ["a", "string", False]]}]}  # fmt: skip
     seen = SeenTables.from_dict(old)
-    assert seen.silent == {}
+    assert seen.stale_columns == {}
     assert SeenTables.from_dict(seen.to_dict()) == seen

@@ -299,7 +299,7 @@ def test_a_column_without_a_source_is_not_in_the_query(orders: Case) -> None:
         identifier, item, version = table.columns
         columns = (ColumnRead(version, version), ColumnRead(item, None), ColumnRead(identifier, identifier))
         read = TableRead(table, table, columns)
-        assert set(snapshot.yields(read)) == {"version", "id"}
+        assert set(snapshot.query_types(read)) == {"version", "id"}
         found = rows(snapshot, snapshot.chunks(read, "k", NOTHING))
     assert sorted(found, key=lambda r: r[1]) == [(10, 1), (20, 2), (None, 3)]
 
@@ -310,7 +310,7 @@ def test_a_renamed_column_is_read_under_its_accepted_name(orders: Case) -> None:
     with orders.source().snapshot() as snapshot:
         now = find(orders, "orders")
         read = TableRead(accepted, now, tuple(map(ColumnRead, accepted.columns, now.columns)))
-        assert set(snapshot.yields(read)) == {"id", "item", "version"}
+        assert set(snapshot.query_types(read)) == {"id", "item", "version"}
         assert len(rows(snapshot, snapshot.chunks(read, "k", NOTHING, columns=("id", "item")))[0]) == 2
 
 
@@ -372,11 +372,11 @@ def test_moved_names_the_tables_whose_schema_changed(orders: Case) -> None:
     orders.execute("CREATE TABLE third (id int NOT NULL PRIMARY KEY)")
     with orders.source().snapshot() as snapshot:
         catalog = snapshot.discover().catalog
-        assert snapshot.moved(catalog) == frozenset()
+        assert snapshot.changed_tables(catalog) == frozenset()
         altered = replace(catalog.by_ref[orders.schema, "orders"], comment="not so")
         gone = replace(catalog.by_ref[orders.schema, "other"], name="gone")
         expected = catalog.put(altered).put(gone)
-        assert snapshot.moved(expected) == {(orders.schema, "orders"), (orders.schema, "gone")}
+        assert snapshot.changed_tables(expected) == {(orders.schema, "orders"), (orders.schema, "gone")}
 
 
 @shows(event=62)
@@ -388,7 +388,7 @@ def test_moved_sees_a_change_made_during_the_snapshot(orders: Case) -> None:
         catalog = snapshot.discover().catalog
         orders.execute("ALTER TABLE orders ADD COLUMN extra int")
         orders.execute("DROP TABLE other")
-        assert snapshot.moved(catalog) == {(orders.schema, "orders"), (orders.schema, "other")}
+        assert snapshot.changed_tables(catalog) == {(orders.schema, "orders"), (orders.schema, "other")}
 
 
 @shows(trap=16, event=64)

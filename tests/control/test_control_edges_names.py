@@ -125,7 +125,7 @@ def shards(store: Store, tmp_path: Path) -> Project:
         place = project.namespace_of(name)
         store.connections.put(name, destination="lake", namespace=place)
         at = f"{place}{OF}{name}" if place == "shop" else place  # shards own their rows of a table
-        store.names.hold(name, "lake", {t.ref: (at, t.name) for t in store.accepted.catalog(name).tables})
+        store.names.set_owned(name, "lake", {t.ref: (at, t.name) for t in store.accepted.catalog(name).tables})
     return project
 
 

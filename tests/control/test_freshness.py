@@ -181,18 +181,18 @@ def test_a_watch_looks_at_what_has_a_target_once_a_minute(world: World) -> None:
     project = world.project()
     watch.follow("shop", project.connection("shop"))
     world.load()
-    assert watch.look(world.store, project, world.clock()) == []
+    assert watch.check_next(world.store, project, world.clock()) == []
     world.clock.pass_by(31)
     seconds[0] = 30.0
-    watch.look(world.store, project, world.clock())
+    watch.check_next(world.store, project, world.clock())
     assert world.store.gauges.now().late == {}
     seconds[0] = 61.0
-    watch.look(world.store, project, world.clock())
+    watch.check_next(world.store, project, world.clock())
     assert world.store.gauges.now().late == {"shop": 2}
     watch.follow("shop", None)
     world.load()
     seconds[0] = 122.0
-    watch.look(world.store, project, world.clock())
+    watch.check_next(world.store, project, world.clock())
     assert world.store.gauges.now().late == {"shop": 2}, "nobody watches it any more"
 
 

@@ -15,7 +15,7 @@ from instep.control.resources.log_names import check_log_names
 from instep.errors import Blocked, ProjectError
 from instep.project.documents import InvalidObject
 from instep.project.load import load
-from instep.sync.operations.delete import belongings, log_of
+from instep.sync.operations.delete import log_of, owned_objects
 from instep.sync.run import sync
 
 FILE = """\
@@ -78,14 +78,14 @@ def test_a_slot_that_another_connection_reads(app: App) -> None:
     with pytest.raises(InvalidObject, match="connection theirs of source pg reads the slot 'former_slot'"):
         put(app, "mine", slot="former_slot")
     put(app, "mine", slot="mine_slot")
-    assert (app.log_taken("mine", "mine_slot"), belongings(app.sync_context("mine")).log) == ("", "mine_slot")
+    assert (app.log_taken("mine", "mine_slot"), owned_objects(app.sync_context("mine")).log) == ("", "mine_slot")
     assert log_of(app.sync_context("mine")) is not None
     read_from(app, "theirs", "mine_slot")
     assert app.log_taken("mine", "mine_slot") == "theirs"
     assert app.log_taken("theirs", "mine_slot") == ""
     with pytest.raises(Blocked, match="connection mine: the slot mine_slot is that of connection theirs"):
         sync(app.sync_context("mine"))
-    assert (log_of(app.sync_context("mine")), belongings(app.sync_context("mine")).log) == (None, "")
+    assert (log_of(app.sync_context("mine")), owned_objects(app.sync_context("mine")).log) == (None, "")
     read_from(app, "gone", "left_slot")
     put(app, "heir", slot="left_slot")  # nobody has it by now
 

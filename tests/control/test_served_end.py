@@ -14,7 +14,7 @@ from instep.bootstrap import open_server
 from instep.cli.main import main
 from instep.errors import Blocked, InstepError, RunInProgress
 from instep.store.engine.keyring import FILE, add_key
-from instep.sync.operations.delete import belongings, leave
+from instep.sync.operations.delete import leave, owned_objects
 from instep.sync.run import sync
 
 
@@ -57,7 +57,7 @@ def recorded(folder: Path, name: str) -> set[str]:
 def test_what_goes_with_a_connection(folder: Path, table_action: Any, left: list[str]) -> None:
     before = recorded(folder, "more")
     with open_server(folder) as app:
-        assert belongings(app.sync_context("goods")).tables == (("goods", "item"),)
+        assert owned_objects(app.sync_context("goods")).tables == (("goods", "item"),)
         fence = app.store.connections.get("goods").fence  # type: ignore[union-attr]
         done = leave(app.sync_context("goods"), table_action, named="goods")
         assert done.behind == []

@@ -170,7 +170,7 @@ def delta_files(folder: Path, to: Any) -> list[str]:
     for ref in to.warehouse.refs():
         held = find(to.warehouse, ref)
         assert held is not None
-        known = {*held.snapshot.files, *held.snapshot.gone}
+        known = {*held.snapshot.files, *held.snapshot.tombstones}
         there = {str(p.relative_to(held.folder)) for p in held.folder.joinpath("data").rglob("*.parquet")}
         left += sorted(there - known) + [p.name for p in held.folder.rglob("*.tmp")]
     return left

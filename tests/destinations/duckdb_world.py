@@ -12,7 +12,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from instep.destinations.base import Commit, Fill, Filled, LoadOutcome, Merge
+from instep.destinations.base import BackfillResult, Commit, Fill, LoadOutcome, Merge
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
 from instep.schema.catalog.catalog import Table
 from instep.schema.planning.step import step
@@ -67,7 +67,9 @@ class Warehouse:
     def change(self, after: Table, *changes: Any) -> None:
         self.to.schema.execute(REF, [step(REF, c) for c in changes], after, self.commit())
 
-    def fill(self, *rows: Row, number: int = 1, columns: Sequence[str] = ("size",), holds: bool = False) -> Filled:
+    def fill(
+        self, *rows: Row, number: int = 1, columns: Sequence[str] = ("size",), holds: bool = False
+    ) -> BackfillResult:
         schema = self.to.write.target(REF).schema
         part = pa.schema([f for f in schema if f.name in {"id", META, *columns}])
         values = (stage_table(self.to, REF, pa.Table.from_pylist(list(rows), part)),)

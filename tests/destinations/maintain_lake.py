@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from instep.destinations.base import Commit, Maintained, Merge, Upkeep
+from instep.destinations.base import Commit, Maintained, MaintenanceSpec, Merge
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.schema.changes.kinds import ColumnAdded, ColumnRemoved
 from instep.schema.maintenance import Maintenance
@@ -54,7 +54,9 @@ class Lake:
         self.to.schema.execute(REF, [step(REF, c) for c in changes], self.table, self.commit())
 
     def maintain(self, how: Maintenance = EAGER, **more: Any) -> Maintained:
-        return self.to.maintenance.maintain(REF, Upkeep(how, "m", self.to.maintenance.latest_claim(REF), **more))
+        return self.to.maintenance.maintain(
+            REF, MaintenanceSpec(how, "m", self.to.maintenance.latest_claim(REF), **more)
+        )
 
     def rows(self, *columns: str) -> list[tuple[Any, ...]]:
         return rows_of(self.to, REF, columns or ("id", "name", "size"))

@@ -12,7 +12,7 @@ import pytest
 from delta_world import Warehouse
 from pyiceberg.exceptions import CommitStateUnknownException
 
-from instep.destinations.base import Commit, Fill, Merge, Upkeep
+from instep.destinations.base import Commit, Fill, MaintenanceSpec, Merge
 from instep.destinations.delta.protocol.log import DeltaLog
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.errors import Conflict
@@ -39,7 +39,7 @@ def fill(lake: IcebergDestination, commit: Commit, spark: Any) -> list[Row]:
 
 def compact(lake: IcebergDestination, commit: Commit, spark: Any) -> list[Row]:
     how = Maintenance(min_files=2, keep_snapshots=1, max_snapshot_age=0, target_file_size=1 << 20)
-    lake.maintenance.maintain(REF, Upkeep(how, commit.run, commit.fence))
+    lake.maintenance.maintain(REF, MaintenanceSpec(how, commit.run, commit.fence))
     return [(1, "a", "1"), (2, "b", None)]
 
 

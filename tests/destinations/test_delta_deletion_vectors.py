@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
-from instep.destinations.base import Upkeep
+from instep.destinations.base import MaintenanceSpec
 from instep.destinations.delta.protocol.deletion_vectors import decoded, deleted_places
 from instep.destinations.delta.protocol.snapshot import Action
 from instep.errors import DestinationError
@@ -133,7 +133,7 @@ def test_maintenance_writes_worn_files_again(tmp_path: Path) -> None:
     delete(shop, *range(0, 30_000, 2))
     how = Maintenance(delete_ratio=0.4)
     fence = shop.commit().fence
-    done = shop.to.maintenance.maintain(REF, Upkeep(how, "r", fence))
+    done = shop.to.maintenance.maintain(REF, MaintenanceSpec(how, "r", fence))
     assert done.rewritten == 1
     assert shop.held.rows == 15_000
     assert [f for f in shop.held.files if "deletionVector" in f] == []

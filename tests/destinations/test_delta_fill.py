@@ -20,7 +20,7 @@ from lake import REF, stage
 def shop(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Warehouse:
     """Fills are done in this process, or as those of large tables are."""
     if request.param == "by tasks":
-        monkeypatch.setattr(fill, "fits", lambda *_: False)
+        monkeypatch.setattr(fill, "fits_in_process", lambda *_: False)
         for name, value in SMALL.items():
             monkeypatch.setattr(merge_parts, name, value)
     made = Warehouse(tmp_path, same.OLD)

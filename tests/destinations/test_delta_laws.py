@@ -102,7 +102,7 @@ def known(snapshot: DeltaSnapshot | None) -> Any:
     """A snapshot; a domain that was removed is as one that never was."""
     assert snapshot is not None
     domains = {k: v for k, v in snapshot.domains.items() if v}
-    return (snapshot.version, snapshot.metadata, snapshot.protocol, snapshot.files, snapshot.gone, domains,
+    return (snapshot.version, snapshot.metadata, snapshot.protocol, snapshot.files, snapshot.tombstones, domains,
             snapshot.txns)  # fmt: skip
 
 
@@ -152,7 +152,7 @@ def test_files_of_a_version_are_those_that_nothing_removed_since(versions: list[
         found = log_of(Path(name), versions).snapshot()
         assert found is not None
         assert {p: rows_of(f) for p, f in found.files.items()} == there
-        assert set(found.gone) == gone
+        assert set(found.tombstones) == gone
         assert found.bytes == sum(there.values())
 
 
@@ -172,7 +172,7 @@ def test_old_tombstones_stay_out_of_a_checkpoint(tmp_path: Path) -> None:
     log.checkpoint(snapshot, keep_after=6)
     again = DeltaLog(tmp_path).snapshot()
     assert again is not None
-    assert list(again.gone) == ["data/b.parquet"]
+    assert list(again.tombstones) == ["data/b.parquet"]
     assert json.loads(log.folder.joinpath("_last_checkpoint").read_text()) == {"version": 1, "size": 3}
 
 

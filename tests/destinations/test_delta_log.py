@@ -304,7 +304,7 @@ def test_checkpoints_of_the_second_form_are_read(shop: Warehouse, form: str, sid
     assert found is not None
     assert found.files["data/more.parquet"]["tags"] == {"by": "other"}
     rest_of = {p: f for p, f in found.files.items() if p != "data/more.parquet"}
-    assert (rest_of, found.gone, found.domains) == (dict(told.files), told.gone, told.domains)
+    assert (rest_of, found.tombstones, found.domains) == (dict(told.files), told.tombstones, told.domains)
 
 
 def test_commits_that_were_put_into_one_file_are_read_from_it(tmp_path: Path) -> None:
@@ -367,11 +367,11 @@ def test_a_process_remembers_what_a_reader_finds_at_the_checkpoint(shop: Warehou
     for number in range(3):
         shop.overwrite({"id": number})
     held = shop.held
-    assert len(held.snapshot.gone) == 3
+    assert len(held.snapshot.tombstones) == 3
     held.log.checkpoint(held.snapshot, now_ms() + 1)
     mine = shop.held.snapshot
     shop.forget()
-    assert [list(mine.gone), list(mine.files)] == [[], list(shop.held.snapshot.files)]
+    assert [list(mine.tombstones), list(mine.files)] == [[], list(shop.held.snapshot.files)]
 
 
 def removed(count: int, first: int = 0) -> list[dict[str, Any]]:
@@ -391,12 +391,12 @@ def test_many_small_commits_are_few_pieces() -> None:
     for number in range(200):
         add = {"path": f"{number}", "size": number, "modificationTime": 1, "dataChange": True}
         now = now.after(number, [{"add": add}, *removed(1, 1_000 + number)])
-        found += [f._table.column("key").num_chunks for f in (now.files, now.gone)]
+        found += [f._table.column("key").num_chunks for f in (now.files, now.tombstones)]
     assert max(found) < 70
     assert [f["size"] for f in now.files.each()] == list(range(200))
-    assert sorted(f["size"] for f in now.files.some(["7", "150"])) == [7, 150]
+    assert sorted(f["size"] for f in now.files.of_paths(["7", "150"])) == [7, 150]
     with pytest.raises(KeyError, match="200"):
-        list(now.files.some(["7", "200"]))
+        list(now.files.of_paths(["7", "200"]))
 
 
 def test_the_files_of_a_table_are_taken_in_one_pass(shop: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:

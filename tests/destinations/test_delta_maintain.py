@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from delta_world import Warehouse
 
-from instep.destinations.base import Upkeep
-from instep.destinations.delta import change, keep, maintain
+from instep.destinations.base import MaintenanceSpec
+from instep.destinations.delta import change, maintain, retention
 from instep.destinations.delta.change import DeltaCommit
 from instep.destinations.delta.protocol.log import EVERY
 from instep.errors import Conflict, DestinationError, Fenced
@@ -38,8 +38,8 @@ def shop(tmp_path: Path) -> Warehouse:
     return made
 
 
-def work(shop: Warehouse, **more: Any) -> Upkeep:
-    return replace(Upkeep(EAGER, "r-maintain", shop.fence), **more)
+def work(shop: Warehouse, **more: Any) -> MaintenanceSpec:
+    return replace(MaintenanceSpec(EAGER, "r-maintain", shop.fence), **more)
 
 
 def test_small_files_become_one(shop: Warehouse) -> None:
@@ -185,7 +185,7 @@ def test_what_others_write_while_dead_runs_are_cleared_stays(
     folder.mkdir(exist_ok=True)
     dead, new = folder / "dead-00000-0-0-x.parquet", folder / "r9-rewrite-00000-0-0-x.parquet"
     dead.write_text("x")
-    listed = keep.children
+    listed = retention.children
 
     def slow(uri: str, io: Any) -> list[str]:
         found = listed(uri, io)
@@ -193,7 +193,7 @@ def test_what_others_write_while_dead_runs_are_cleared_stays(
             new.write_text("x")
         return found
 
-    monkeypatch.setattr(keep, "children", slow)
+    monkeypatch.setattr(retention, "children", slow)
     shop.to.lifecycle.remove_uncommitted_files(REF, {"dead": 1})
     assert (dead.exists(), new.exists()) == (False, True)
 
@@ -242,7 +242,7 @@ def test_what_is_no_interval_stops_the_deletion(shop: Warehouse, value: str) -> 
     shop.overwrite({"id": 9})
     with pytest.raises(DestinationError, match=f"deletedFileRetentionDuration is '{value}', which is no interval"):
         shop.to.maintenance.maintain(REF, work(shop))
-    assert all((shop.held.folder / path).exists() for path in shop.held.snapshot.gone)
+    assert all((shop.held.folder / path).exists() for path in shop.held.snapshot.tombstones)
 
 
 def test_files_stay_as_long_as_the_table_says_whatever_checkpoints_come(
@@ -273,7 +273,7 @@ def test_no_file_is_deleted_where_writers_have_to_know_more(shop: Warehouse) -> 
     held.log.put(held.snapshot.version + 1, [{"protocol": protocol}])
     with pytest.raises(DestinationError, match="catalogManaged"):
         shop.to.maintenance.maintain(REF, work(shop))
-    assert all((held.folder / path).exists() for path in held.snapshot.gone)
+    assert all((held.folder / path).exists() for path in held.snapshot.tombstones)
 
 
 @with_spark
@@ -328,11 +328,11 @@ def test_files_are_put_together_to_the_size_that_somebody_has_set(tmp_path: Path
         shop.append({"id": number})
     for text, files in [("1k", 12), ("64 MB", 1)]:
         with_properties(shop, targetFileSize=text)
-        shop.to.maintenance.maintain(REF, Upkeep(Maintenance(), "r", shop.commit().fence))
+        shop.to.maintenance.maintain(REF, MaintenanceSpec(Maintenance(), "r", shop.commit().fence))
         assert len(shop.held.files) == files, text
     with_properties(shop, targetFileSize="large")
     with pytest.raises(DestinationError, match="no size"):
-        shop.to.maintenance.maintain(REF, Upkeep(Maintenance(), "r", shop.commit().fence))
+        shop.to.maintenance.maintain(REF, MaintenanceSpec(Maintenance(), "r", shop.commit().fence))
 
 
 def test_records_go_once_no_version_names_them(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from delta_world import Warehouse
 
-from instep.destinations.base import Commit, Upkeep
+from instep.destinations.base import Commit, MaintenanceSpec
 from instep.destinations.delta.protocol.log import EVERY
 from instep.errors import ConnectError, DestinationError, SchemaError, StageError
 from instep.schema.changes.kinds import ColumnAdded, ColumnComment, ColumnRemoved, ColumnRenamed, TableRemoved
@@ -190,7 +190,7 @@ def test_maintenance_deletes_nothing_outside_the_table(tmp_path: Path) -> None:
     shop.overwrite({"id": 2})
     time.sleep(0.01)
     eager = Maintenance(min_files=2, keep_snapshots=1, max_snapshot_age=0, orphan_age=0)
-    assert shop.to.maintenance.maintain(REF, Upkeep(eager, "r-maintain", shop.fence)).removed == 1
+    assert shop.to.maintenance.maintain(REF, MaintenanceSpec(eager, "r-maintain", shop.fence)).removed == 1
     assert theirs.exists()
     assert not (held.folder / file["path"]).exists()
     assert shop.rows("id") == [(2,)]

@@ -194,7 +194,7 @@ def test_a_writer_that_meets_an_empty_text_fails_before_it_commits(tmp_path: Pat
     assert (shop.held.snapshot.version - 1, shop.files()) == before, "a claim"
     assert set(map(str, Path(str(shop.held.folder / "data")).glob("*rewrite*"))) == {
         str(path_of(shop.held, f)) for f in shop.held.snapshot.files.values() if "rewrite" in f["path"]
-    } | {str(path_of(shop.held, f)) for f in shop.held.snapshot.gone.values() if "rewrite" in f["path"]}
+    } | {str(path_of(shop.held, f)) for f in shop.held.snapshot.tombstones.values() if "rewrite" in f["path"]}
 
 
 def test_kept_values_move_rows_to_their_partitions(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from instep.crash import Crashed
-from instep.destinations.base import Commit, Upkeep
+from instep.destinations.base import Commit, MaintenanceSpec
 from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
 from instep.destinations.delta.protocol.log import EVERY, DeltaLog
 from instep.destinations.delta.table_state import find
@@ -190,7 +190,7 @@ def test_maintenance_and_what_dead_runs_leave(bucket: Bucket) -> None:
         shop.append({"id": shop.fence})
     rows, lost = shop.rows(), f"lake/shop/orders/data/r-dead-{'0' * 8}.parquet"
     bucket.put(lost, b"x")
-    work = Upkeep(EAGER, "r-maintain", shop.fence, deep=True)
+    work = MaintenanceSpec(EAGER, "r-maintain", shop.fence, deep=True)
     done = shop.to.maintenance.maintain(REF, work)
     assert (done.files, done.orphans, done.snapshots) == (1, 1, 10)
     assert shop.rows() == rows

@@ -12,7 +12,8 @@ import pytest
 from events.shows import shows
 from instep.destinations.base import Commit
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
-from instep.destinations.iceberg.metadata.files import FIELD_ID, latest, null_keys
+from instep.destinations.iceberg.metadata.files import FIELD_ID, null_keys
+from instep.destinations.rows import latest_time
 from instep.errors import StageError
 from lake import ID, PREFIX, REF, column, create, rows_of, stage, stage_table, table
 
@@ -108,8 +109,8 @@ def test_footers_tell_null_keys_and_the_latest_time(lake: IcebergDestination) ->
         stage(lake, REF, []),
     ]
     assert null_keys(files, ["id"]) == 2
-    assert latest(files, "zoned") == int(at.timestamp() * 1_000_000)
-    assert latest(files[2:], "zoned") is None
+    assert latest_time(files, "zoned") == int(at.timestamp() * 1_000_000)
+    assert latest_time(files[2:], "zoned") is None
 
 
 def test_the_targets_schema_carries_field_ids_and_no_comments(lake: IcebergDestination) -> None:

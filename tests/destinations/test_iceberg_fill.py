@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.destinations.base import Commit, Fill, Filled, Merge
+from instep.destinations.base import BackfillResult, Commit, Fill, Merge
 from instep.destinations.iceberg.backfill import fill as iceberg_fill
 from instep.destinations.iceberg.backfill.fill import been_through, folder_name
 from instep.destinations.iceberg.backfill.fill_task import _first
@@ -63,7 +63,7 @@ class Lake:
         half = len(rows) // 2
         return tuple(stage_table(self.to, REF, pa.Table.from_pylist(r, part)) for r in (rows[:half], rows[half:]) if r)
 
-    def fill(self, *rows: Row, number: int = 1, columns: Sequence[str] = ("size",), **more: Any) -> Filled:
+    def fill(self, *rows: Row, number: int = 1, columns: Sequence[str] = ("size",), **more: Any) -> BackfillResult:
         go_on = more.pop("go_on", lambda: True)
         commit = more.pop("commit", None) or self.commit(f"fill{self.fence}")
         wanted = Fill(("id",), dict.fromkeys(columns, number), self.values(rows, columns), META, "x", **more)
@@ -108,7 +108,7 @@ def test_files_where_nothing_changes_stay(lake: Lake) -> None:
     assert lake.fill({"id": 1, "size": 10}).files == 1
     assert len(lake.files() & before) == 1
     again = lake.files()
-    assert lake.fill({"id": 1, "size": 11}, number=2) == Filled()
+    assert lake.fill({"id": 1, "size": 11}, number=2) == BackfillResult()
     assert lake.files() == again
 
 
@@ -202,7 +202,7 @@ def test_notes_tell_what_did_not_fit(lake: Lake) -> None:
     note = compact_json({"changes": [{"field": "size", "change": "nulled", "reason": "no number"}]})
     assert lake.fill({"id": 1, "size": None, META: note}, {"id": 2, "size": 2}, holds=True).rows == 2
     assert rows_of(lake.to, REF, ["id", META])[0][1] is not None
-    assert lake.fill({"id": 1, "size": None, META: note}, number=2, holds=True) == Filled()
+    assert lake.fill({"id": 1, "size": None, META: note}, number=2, holds=True) == BackfillResult()
     assert lake.fill({"id": 1, "size": 10}, number=3).rows == 1
     assert rows_of(lake.to, REF, ["id", "size", META])[0] == (1, 10, None)
 

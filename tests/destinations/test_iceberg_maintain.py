@@ -17,7 +17,7 @@ from maintain_lake import EAGER, NAME, SIZE, TAGS, Lake
 from pyiceberg.transforms import BucketTransform, IdentityTransform
 
 from instep.crash import VARIABLE, Crashed
-from instep.destinations.base import Commit, Merge, Upkeep
+from instep.destinations.base import Commit, MaintenanceSpec, Merge
 from instep.destinations.iceberg.maintain import maintain as iceberg_maintain
 from instep.destinations.iceberg.maintain.compact_task import pack
 from instep.errors import Conflict, Fenced
@@ -39,13 +39,13 @@ def test_small_files_become_one(lake: Lake) -> None:
     done = lake.maintain()
     assert lake.rows() == before
     assert (done.files_before, done.files, done.deletes_before, done.deletes) == (3, 1, 1, 0)
-    assert (done.rewritten, done.something, done.notes) == (3, True, ())
+    assert (done.rewritten, done.has_effect, done.notes) == (3, True, ())
     after = lake.to.schema.state(REF)
     assert state is not None
     assert after is not None
     assert (after.run, after.fence, after.cursor, after.rows) == (state.run, state.fence, state.cursor, state.rows)
     assert after.files == 1
-    assert not lake.maintain().something
+    assert not lake.maintain().has_effect
 
 
 def test_rows_keep_their_order(tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ def test_a_dry_run_tells_what_would_be_done(lake: Lake) -> None:
 
 def test_a_load_that_has_claimed_the_table_wins(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """A claim between reading and committing: nothing is written, nothing is left lying about."""
-    work, before, rows = Upkeep(EAGER, "m", lake.to.maintenance.latest_claim(REF)), lake.on_disk(), lake.rows()
+    work, before, rows = MaintenanceSpec(EAGER, "m", lake.to.maintenance.latest_claim(REF)), lake.on_disk(), lake.rows()
     real = pack
 
     def packed(*args: Any) -> Any:
@@ -293,7 +293,7 @@ def test_files_keep_which_backfills_have_been_through(tmp_path: Path) -> None:
     made.append({"id": 11, "name": "k"}, {"id": 12, "name": "l"})
     made.widen()
     made.fill({"id": 1, "size": 10}, {"id": 11, "size": 110}, number=7)
-    made.to.maintenance.maintain(REF, Upkeep(EAGER, "m", made.to.maintenance.latest_claim(REF)))
+    made.to.maintenance.maintain(REF, MaintenanceSpec(EAGER, "m", made.to.maintenance.latest_claim(REF)))
     assert len(made.files()) == 1
     assert made.to.write.fill_size(REF, {"size": 7}).files == 0
     assert made.to.write.fill_size(REF, {"size": 8}).files == 1

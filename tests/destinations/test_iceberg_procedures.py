@@ -16,7 +16,7 @@ from pyiceberg.expressions import EqualTo
 from pyiceberg.transforms import IdentityTransform
 
 from instep.crash import VARIABLE, Crashed
-from instep.destinations.base import Upkeep
+from instep.destinations.base import MaintenanceSpec
 from instep.destinations.iceberg.maintain import compact, procedures
 from instep.destinations.iceberg.maintain.expire import plain
 from instep.errors import Fenced
@@ -60,7 +60,7 @@ def named(lake: Lake) -> set[str]:
 
 def during(monkeypatch: pytest.MonkeyPatch, procedure: str, act: Callable[[], None], times: int = 1) -> list[str]:
     """Do something each time that this procedure has ended, as often as told; the procedures that were called."""
-    called, call = list[str](), procedures.StandIn.call
+    called, call = list[str](), procedures.MetadataAlias.call
 
     def with_act(self: Any, name: str, **given: str) -> Any:
         found = call(self, name, **given)
@@ -69,7 +69,7 @@ def during(monkeypatch: pytest.MonkeyPatch, procedure: str, act: Callable[[], No
             act()
         return found
 
-    monkeypatch.setattr(procedures.StandIn, "call", with_act)
+    monkeypatch.setattr(procedures.MetadataAlias, "call", with_act)
     return called
 
 
@@ -139,13 +139,13 @@ def test_a_later_claim_refuses_what_was_made(
 ) -> None:
     before, fence = rows(lake), lake.to.maintenance.latest_claim(REF)
     if procedure == "expire_snapshots":  # the claim comes before the snapshots go
-        alone = procedures.StandIn.is_alone
-        monkeypatch.setattr(procedures.StandIn, "is_alone", lambda self: bool(lake.commit()) and alone(self))
+        alone = procedures.MetadataAlias.is_alone
+        monkeypatch.setattr(procedures.MetadataAlias, "is_alone", lambda self: bool(lake.commit()) and alone(self))
     else:
         during(monkeypatch, procedure, lambda: lake.commit())
     files, snapshots = lake.files(), len(lake.loaded.metadata.snapshots)
     with pytest.raises(Fenced):
-        lake.to.maintenance.maintain(REF, Upkeep(EAGER, "m", fence, session=lambda: spark))
+        lake.to.maintenance.maintain(REF, MaintenanceSpec(EAGER, "m", fence, session=lambda: spark))
     assert rows(lake) == before
     if procedure == "rewrite_data_files":
         assert (lake.files(), len(lake.loaded.metadata.snapshots)) == (files, snapshots)
@@ -234,4 +234,4 @@ def test_tables_of_few_files_and_shared_ones_are_maintained_here(tmp_path: Path)
     def session() -> Any:
         raise AssertionError("no session is asked for")
 
-    assert procedures.session_for(lake.to.lake, REF, Upkeep(EAGER, "m", 1, session=session)) is None
+    assert procedures.session_for(lake.to.lake, REF, MaintenanceSpec(EAGER, "m", 1, session=session)) is None

@@ -10,7 +10,7 @@ import pytest
 from maintain_lake import EAGER
 
 from contract.destinations import iceberg_over_rest
-from instep.destinations.base import Commit, Merge, Upkeep
+from instep.destinations.base import Commit, MaintenanceSpec, Merge
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.destinations.iceberg.maintain import procedures
 from instep.errors import Fenced
@@ -57,9 +57,9 @@ def test_spark_merges_and_maintains(
     wanted = [(2, "a"), (3, "changed"), (4, "a"), (9, "new")]
     assert rows_of(to, REF, ["id", "name"]) == wanted
     monkeypatch.setattr(procedures, "LARGE_FILES", 0)
-    made = to.maintenance.maintain(REF, Upkeep(EAGER, "m", 5, session=lambda: spark))
+    made = to.maintenance.maintain(REF, MaintenanceSpec(EAGER, "m", 5, session=lambda: spark))
     assert (made.files, made.deletes, made.snapshots > 0) == (1, 0, True)
     assert rows_of(to, REF, ["id", "name"]) == wanted
     to.write.claim(REF, 6)
     with pytest.raises(Fenced):
-        to.maintenance.maintain(REF, Upkeep(EAGER, "m", 5, session=lambda: spark))
+        to.maintenance.maintain(REF, MaintenanceSpec(EAGER, "m", 5, session=lambda: spark))

@@ -23,7 +23,7 @@ from instep.destinations.base import Commit, LoadOutcome, Merge
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.destinations.iceberg.write import merge as iceberg_merge
 from instep.destinations.iceberg.write import upsert as iceberg_delta
-from instep.destinations.iceberg.write.upsert import fits
+from instep.destinations.iceberg.write.upsert import fits_in_process
 from instep.errors import DestinationError, Fenced, SparkNeeded
 from lake import ID, ORDERS, PREFIX, REF, column, create, rows_of, spark, stage, table, with_spark  # noqa: F401
 
@@ -315,4 +315,4 @@ def test_what_fits(tmp_path: Path, how: Merge, limits: dict[str, int], expected:
     lake.write.overwrite(REF, files, Commit("run-1", 1))
     loaded = lake.lake.load(REF)
     assert loaded is not None
-    assert fits(json.loads(loaded.metadata.model_dump_json()), files, how, **limits) == expected
+    assert fits_in_process(json.loads(loaded.metadata.model_dump_json()), files, how, **limits) == expected

@@ -10,7 +10,7 @@ import delta_world
 import duckdb_world
 import pytest
 
-from instep.destinations.delta import keep
+from instep.destinations.delta import retention
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.destinations.iceberg.maintain import expire
 from instep.destinations.sql import staged
@@ -28,7 +28,7 @@ def iceberg(folder: Path) -> IcebergDestination:
 # the destination, the module that lists its folders, a file of a dead run with fence 7
 KINDS: list[tuple[Callable[[Path], Any], Any, str]] = [
     (iceberg, expire, "upsert-7-abc.parquet"),
-    (lambda folder: delta_world.Warehouse(folder).to, keep, f"{DEAD}-00000.parquet"),
+    (lambda folder: delta_world.Warehouse(folder).to, retention, f"{DEAD}-00000.parquet"),
     (lambda folder: duckdb_world.Warehouse(folder).to, staged, f"{DEAD}/part.parquet"),
 ]
 

@@ -86,7 +86,7 @@ def test_a_keeper_that_is_late_is_killed_and_told_of(tmp_path: Path, monkeypatch
         engine = serve.EngineProcess(tmp_path, tmp_path / "e.sock", listener, lock)
         engine._looked = time.monotonic()
         engine.keeper = serve.Keeper(hanging.pid, ours, {}, time.monotonic() - 1, waiting=[waits])
-        engine._look()
+        engine._check_processes()
         command.settimeout(600)
         assert wire.receive(command)[0] == {"late": 0.0}
         assert theirs.recv(1) == b""

@@ -283,9 +283,11 @@ def test_a_table_is_free_between_the_statements_of_a_sync(
         world.settings["t"] = cursor("v", filter="v > 0") if mode == "cursor" else TableSettings()
         with monkeypatch.context() as patch:
             phases = Phases(patch, want)
-            phases.behind(JdbcSnapshot, "discover", "chunks", "cursor_bounds", "count", "fault", "moved")
+            phases.behind(
+                JdbcSnapshot, "discover", "chunks", "cursor_bounds", "count", "filter_error", "changed_tables"
+            )
             assert (report := world.sync()).status == "done", report.tables
             world.run("UPDATE t SET v = v + 1000 WHERE id % 2 = 0")
             assert (report := world.sync()).status == "done", report.tables
-        assert phases.met.keys() >= {"discover", "chunks", "moved"}, phases.met
+        assert phases.met.keys() >= {"discover", "chunks", "changed_tables"}, phases.met
         assert world.differing() == {}

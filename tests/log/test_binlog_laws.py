@@ -20,13 +20,13 @@ from pymysqlreplication.gtid import GtidSet as PeerSet
 from instep.errors import ReadError
 from instep.sources import keyset
 from instep.sources.keyset import KeySet
-from instep.sources.mysql.binlog.collect import BinlogKeys, LogPass, Upon
+from instep.sources.mysql.binlog.collect import BinlogKeys, CascadingTables, LogPass
 from instep.sources.mysql.binlog.ddl import TableEffect, edits
 from instep.sources.mysql.binlog.gtids import GtidSet
 from instep.sources.mysql.binlog.log import Position, numbered
 from instep.sources.mysql.binlog.payload import payload_events
 from instep.sources.mysql.binlog.tables import ForeignKey, cascades, parsed
-from instep.sources.mysql.binlog.values import KeyColumn, Unfit, value_of
+from instep.sources.mysql.binlog.values import KeyColumn, UnreadableImage, value_of
 from instep.sources.mysql.binlog.wire import BinlogBegin, BinlogStatement, End, Event, Rotate, checked, decode
 
 TABLES = (("shop", "item"), ("shop", "pair"), ("other", "item"))
@@ -152,8 +152,10 @@ CASCADES = [
 def test_what_follows_by_foreign_keys(
     rows: list[tuple[str, ...]], expected: dict[str, tuple[set[str], set[str], set[str]]]
 ) -> None:
-    wanted = {(S, n): Upon(*(frozenset((S, p) for p in names) for names in sets)) for n, sets in expected.items()}
-    assert {ref: upon for ref, upon in cascades(rows).items() if upon != Upon()} == wanted
+    wanted = {
+        (S, n): CascadingTables(*(frozenset((S, p) for p in names) for names in sets)) for n, sets in expected.items()
+    }
+    assert {ref: upon for ref, upon in cascades(rows).items() if upon != CascadingTables()} == wanted
 
 
 MADE = """CREATE TABLE `child` (
@@ -210,7 +212,7 @@ def test_decimals(data: st.DataObject) -> None:
 
 
 def test_a_column_that_is_another_one_by_now_is_not_guessed() -> None:
-    with pytest.raises(Unfit, match="does not fit"):
+    with pytest.raises(UnreadableImage, match="does not fit"):
         value_of(3, 0, KeyColumn("k", "varchar(9)", "utf8mb4"))
 
 

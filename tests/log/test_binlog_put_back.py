@@ -80,9 +80,9 @@ def test_a_place_where_no_event_begins_is_of_another_history(binlog_world: Binlo
     log.state()
     end = log._server.end[1]
     birth = log._birth((file, begin))
-    assert {at: log.fault(str(Position(file, at, birth))) for at in (begin, end)} == {begin: "", end: ""}
+    assert {at: log.position_error(str(Position(file, at, birth))) for at in (begin, end)} == {begin: "", end: ""}
     for at in (begin + 1, begin + 4, begin + 19, end - 1):
-        assert "has gone back: no event begins at" in log.fault(str(Position(file, at, birth))), at
+        assert "has gone back: no event begins at" in log.position_error(str(Position(file, at, birth))), at
 
 
 @pytest.mark.parametrize("how", ["the log is rotated", "the server is killed"])
@@ -103,7 +103,7 @@ def test_the_end_and_the_begin_of_a_file_are_of_the_same_history(
     after = log._server.end[0]
     assert after != file
     begin = Position(after, 4, log._birth((after, 4)))
-    assert [log.fault(str(one)) for one in (place, begin)] == ["", ""]
+    assert [log.position_error(str(one)) for one in (place, begin)] == ["", ""]
     world.run("UPDATE t SET v = 8 WHERE id = 3")
     log.state()
-    assert [log.fault(str(one)) for one in (place, begin)] == ["", ""]
+    assert [log.position_error(str(one)) for one in (place, begin)] == ["", ""]

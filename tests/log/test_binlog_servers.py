@@ -16,7 +16,7 @@ from binlog_world import BinlogWorld, admin
 from instep.crash import Crashed
 from instep.sources.log import LogRead
 from instep.sources.mysql.binlog.log import MySqlLog
-from instep.sync.loading.cdc import Following
+from instep.sync.loading.cdc import CdcSession
 from mariadb import MariaDatabase, MariaServer, launch, open_as
 from sync_world import counts
 
@@ -205,14 +205,14 @@ def test_a_run_that_dies_is_no_proof_that_a_new_primary_has_all(
     execute(replica, "STOP SLAVE")
     if ends != "in the first pass":
         world.log["messages"] = 1
-    advance, passes = Following.advance_positions, [0]
+    advance, passes = CdcSession.advance_positions, [0]
     if ends == "in the first pass":
         execute(replica, "START SLAVE")
     world.run("UPDATE t SET v = 3 WHERE id = 1", "UPDATE t SET v = 4 WHERE id = 2")
     if ends != "behind the first pass":
         passes[0] = 1
 
-    def dying(follow: Following, done: Any) -> Any:
+    def dying(follow: CdcSession, done: Any) -> Any:
         passes[0] += 1
         if passes[0] == 2 and ends != "between settle and cover":
             raise Crashed
@@ -225,11 +225,11 @@ def test_a_run_that_dies_is_no_proof_that_a_new_primary_has_all(
             world.run("UPDATE t SET v = 7 WHERE id = 1")
         return found
 
-    def died(follow: Following) -> None:
+    def died(follow: CdcSession) -> None:
         raise Crashed
 
-    monkeypatch.setattr(Following, "advance_positions", dying)
-    monkeypatch.setattr(Following, "cover", died)
+    monkeypatch.setattr(CdcSession, "advance_positions", dying)
+    monkeypatch.setattr(CdcSession, "cover", died)
     with pytest.raises(Crashed):
         world.sync()
     monkeypatch.undo()

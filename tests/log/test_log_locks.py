@@ -32,7 +32,7 @@ def test_a_table_is_free_in_every_phase_of_a_sync_that_follows_the_log(
     with monkeypatch.context() as patch:
         phases = Phases(patch, act)
         phases.behind(PostgresLog, *STEPS)
-        phases.behind(PostgresSnapshot, "discover", "chunks", "transactions", "moved")
+        phases.behind(PostgresSnapshot, "discover", "chunks", "transactions", "changed_tables")
         phases.amid(PostgresReadSession, "read")
         assert world.sync().status == "done"
         world.run("UPDATE t SET v = 9 WHERE id = 1", "DELETE FROM t WHERE id = 2")

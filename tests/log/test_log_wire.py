@@ -14,7 +14,7 @@ from instep.sources.postgres.wal.wire import (
     Message,
     Truncate,
     Value,
-    Visible,
+    VisibleTransactions,
     WalBegin,
     WalChange,
     WalCommit,
@@ -84,10 +84,10 @@ SEEN = [
 
 @pytest.mark.parametrize(("snapshot", "xid", "shown"), SEEN)
 def test_what_a_snapshot_shows(snapshot: str, xid: int, shown: bool) -> None:
-    assert Visible.of(snapshot).shows(xid % 2**32) == shown
+    assert VisibleTransactions.of(snapshot).shows(xid % 2**32) == shown
 
 
-ALL = Visible.of("100:100:")
+ALL = VisibleTransactions.of("100:100:")
 NOW = {"id": 23, "v": 25}
 WIRE = WalRelation(5, "s", "t", (WireColumn("id", True, 23), WireColumn("v", False, 25)))
 
@@ -126,7 +126,7 @@ def test_keys(messages: list[object], columns: dict[str, int], keys: set[str], w
 
 
 def test_the_reach_ends_before_what_the_snapshot_does_not_show() -> None:
-    found, visible = table(), Visible.of("10:20:12")
+    found, visible = table(), VisibleTransactions.of("10:20:12")
     first, second, third = ([WalBegin(x), new(b"%d" % (x - 10)), WalCommit(x * 5)] for x in (11, 12, 13))
     messages: list[Message] = [WIRE, *first, *second, *third]
     reach = collect(messages, {5: found}, visible)

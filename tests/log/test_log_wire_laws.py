@@ -15,7 +15,7 @@ from instep.sources.postgres.wal.wire import (
     Row,
     Truncate,
     Value,
-    Visible,
+    VisibleTransactions,
     WalBegin,
     WalChange,
     WalCommit,
@@ -140,7 +140,7 @@ def test_every_change_that_is_shown_leaves_its_keys(
         end = end if hidden else number * 10
         if xid not in running:
             expected |= set().union(*(keys for _, keys in made))
-    visible = Visible.of(f"10:20:{','.join(map(str, sorted(running)))}")
+    visible = VisibleTransactions.of(f"10:20:{','.join(map(str, sorted(running)))}")
     reach = collect((decode(written(m)) for m in messages), {5: table}, visible)
     assert ({k for (k,) in table.keys}, table.whole) == (expected, "")
     assert (reach.end, reach.hidden, reach.count) == (end, hidden, len(messages))
@@ -150,7 +150,7 @@ def test_every_change_that_is_shown_leaves_its_keys(
 def test_too_many_keys_are_none(keys: list[bytes], limit: int) -> None:
     table = WalKeys(("id",), {"id": 23, "v": 25}, limit)
     collect([WalBegin(1), RELATION, *(WalChange(5, None, (k, b"v")) for k in keys), WalCommit(2)], {5: table},
-            Visible.of("99:99:"))  # fmt: skip
+            VisibleTransactions.of("99:99:"))  # fmt: skip
     many = len(set(keys)) > limit
     assert bool(table.whole) == many
     assert len(table.keys) == (0 if many else len(set(keys)))
@@ -164,7 +164,7 @@ def test_a_relation_in_the_midst_decides_for_what_follows(names: list[str], key:
     table = WalKeys(("id",), {"id": 23, "v": 25}, 10)
     collect([WalBegin(1), RELATION, WalChange(5, None, (b"1", b"v")), again,
         WalChange(5, None, row), WalCommit(2)], {5: table},
-            Visible.of("99:99:"))  # fmt: skip
+            VisibleTransactions.of("99:99:"))  # fmt: skip
     if key and kind == 23 and names.index("id") < names.index("v"):
         assert set(table.keys) == {("1",), ("id",)}
     else:

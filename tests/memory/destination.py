@@ -17,11 +17,11 @@ import pyarrow.parquet as pq
 from instep.crash import crashpoint
 from instep.destinations.base import (
     HERE,
+    BackfillResult,
     CastSample,
     Commit,
     FileWorkers,
     Fill,
-    Filled,
     FillSize,
     InvalidValueCount,
     LoadOutcome,
@@ -362,7 +362,7 @@ class MemoryDestination:
     def fill(
         self, session: SparkSession | None, ref: Ref, work: Fill, commit: Commit,
         on_progress: Callable[[int, int], None], go_on: Callable[[], bool],
-    ) -> Filled:  # fmt: skip
+    ) -> BackfillResult:  # fmt: skip
         held = self._get(ref)
         held.check(commit.fence)
         if held.state is None:
@@ -374,7 +374,7 @@ class MemoryDestination:
             self._load(ref, held, rows, said, ())
         crashpoint("fill.committed")
         on_progress(count, 0)
-        return Filled(count, int(count > 0))
+        return BackfillResult(count, int(count > 0))
 
     def _load(
         self, ref: Ref, held: Held, rows: Sequence[Row], commit: Commit, files: Sequence[StagedFile], *,

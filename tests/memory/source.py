@@ -103,7 +103,7 @@ class MemorySnapshot:
         parts = [(start, start + size) for start in range(0, count, size)] or [(0, 0)]
         return [Chunk(key, n, json.dumps({**query, "part": part}), size) for n, part in enumerate(parts)]
 
-    def yields(self, read: TableRead) -> Mapping[str, DataType]:
+    def query_types(self, read: TableRead) -> Mapping[str, DataType]:
         return {c.column.name: c.source.type for c in read.columns if c.source}
 
     def cursor_bounds(
@@ -118,7 +118,7 @@ class MemorySnapshot:
     def count(self, read: TableRead) -> int:
         return len(contents(self.tables, read.source.name))
 
-    def moved(self, catalog: Catalog) -> frozenset[tuple[str, str]]:
+    def changed_tables(self, catalog: Catalog) -> frozenset[tuple[str, str]]:
         now = self.source.database.tables
         return frozenset(t.ref for t in catalog.tables if t.name not in now or now[t.name].table != t)
 

@@ -86,7 +86,7 @@ def test_nothing_of_a_table_that_is_only_kept_is_taken_back(world: World) -> Non
 def test_a_key_of_a_column_that_somebody_has_dropped_is_refused(world: World) -> None:
     world.change_by_hand(("shop", "t"), "a")
     made = set_key.prepare(world.context, "main.t", ("a",), "rekey")
-    assert "column a is not at the destination" in made.why_not
+    assert "column a is not at the destination" in made.blocker
 
 
 def test_a_rename_is_looked_for_without_a_column_that_somebody_has_dropped(world: World) -> None:

@@ -213,7 +213,7 @@ def test_after_three_days_it_is_dead(store: Store, clock: Clock, receiver: Web) 
 @given(st.integers(1, len(BACKOFF)), st.floats(0, 1), st.floats(0, 1e7))
 def test_waiting_is_bounded(attempt: int, draw: float, after: float) -> None:
     made = Sender(None, None, None, None, Clock(), lambda: draw)  # type: ignore[arg-type]
-    again = made.again(attempt, after)
+    again = made.next_attempt(attempt, after)
     assert again is not None
     seconds = (again - START).total_seconds()
     assert seconds >= 0.79 * BACKOFF[attempt - 1]
@@ -229,7 +229,7 @@ def test_a_hook_is_given_up_within_a_day(draws: list[float], after: float) -> No
     clock, left = Clock(), iter(draws)
     made = Sender(None, None, None, None, clock, lambda: next(left))  # type: ignore[arg-type]
     attempt = 1
-    while again := made.again(attempt, after, START + HOOK_RETRIED_FOR):
+    while again := made.next_attempt(attempt, after, START + HOOK_RETRIED_FOR):
         assert again > clock()
         clock.forward((again - clock()).total_seconds())
         attempt += 1

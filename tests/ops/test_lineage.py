@@ -368,7 +368,7 @@ def test_what_is_refused_for_good_holds_up_nothing(lake: Lake, receiver: Web, ca
 
 def test_one_process_sends_at_a_time(lake: Lake, receiver: Web) -> None:
     lake.sync()
-    assert lake.app.store.positions.take("lineage", TURN) == 0
+    assert lake.app.store.positions.claim("lineage", TURN) == 0
     assert (lake.send(), receiver.got) == (0, [])
     lake.now += timedelta(seconds=TURN + 1)
     assert lake.send() == FIRST_SYNC

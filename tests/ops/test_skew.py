@@ -61,7 +61,7 @@ def test_a_worker_ends_then_and_another_does_not_start(folder: Path, monkeypatch
 
 def test_the_doctor_tells_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with open_project(folder) as app:
-        assert app.store.outgrown() == ""
+        assert app.store.reason_unusable() == ""
     newer(folder)
     assert main(["--project", str(folder), "doctor", "--output", "json"]) == 1
     found = {one["name"]: one for one in json.loads(capsys.readouterr().out)["checks"]}

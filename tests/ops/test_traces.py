@@ -24,7 +24,7 @@ from instep.errors import SetupError
 from instep.logs import LogSettings, configure
 from instep.monitoring.traces import TraceExporter, end
 from instep.project.sections.channels import TracesSection
-from instep.spans import span, tell, within
+from instep.spans import in_current_span, span, tell
 from instep.worker.perform import JobEnd, perform
 from receivers import Web, web
 
@@ -159,7 +159,7 @@ def test_parts_in_other_threads_are_within_theirs(collector: Web) -> None:
     traces = TraceExporter(LOOPBACK, TracesSection.resolved(url=f"http://127.0.0.1:{collector.port}/v1/traces"))
     with span("outer"), ThreadPoolExecutor(2) as pool:
         for name in ("a", "b"):
-            pool.submit(within(inner, name)).result()
+            pool.submit(in_current_span(inner, name)).result()
         pool.submit(inner, "lost").result()
     traces.close()
     assert tree(spans(collector)) == {"outer": "", "a": "outer", "b": "outer", "lost": ""}

@@ -46,7 +46,7 @@ def test_cases_have_lines(tmp_path: Path) -> None:
           effect: ""
     """
     first, second = read_cases(written(tmp_path, text))
-    assert (first.where, second.where) == ("it.yml:2", "it.yml:4")
+    assert (first.location, second.location) == ("it.yml:2", "it.yml:4")
     assert (first.case.tags, first.case.effect, first.case.modifiers()) == (None, None, {"removed": "retain"})
     assert (second.case.before, second.case.after, second.case.tags) == ("int32", "uuid", ("eu",))
 

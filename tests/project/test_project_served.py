@@ -204,7 +204,7 @@ def test_several_connections_are_read_by_a_statement_for_each_kind(both: Project
         shelf.put("connection", f"more{number}", {"source": "pg", "destination": "lake"})
         names.append(f"more{number}")
     shelf.asked.clear()
-    found = both.among(names)
+    found = both.for_connections(names)
     assert len([one for one in shelf.asked if one.startswith("several")]) == 4
     asked = len(shelf.asked)
     for name in names:
@@ -266,9 +266,9 @@ def test_what_the_file_takes_away_is_named_with_who_uses_it(
 
 
 def test_places_are_those_of_the_file_or_of_the_object(both: Project) -> None:
-    assert both.where(("connections", "mine")) == "instep.yml:5: connections.mine"
-    assert both.where(("connections", "theirs", "tables", "a.b")) == "connection theirs: tables.a.b"
-    assert both.where(("sources", "pg")) == "source pg"
+    assert both.location_of(("connections", "mine")) == "instep.yml:5: connections.mine"
+    assert both.location_of(("connections", "theirs", "tables", "a.b")) == "connection theirs: tables.a.b"
+    assert both.location_of(("sources", "pg")) == "source pg"
 
 
 def test_a_file_cannot_name_a_secret_of_the_server(loads: Loads) -> None:

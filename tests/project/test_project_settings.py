@@ -269,7 +269,7 @@ def test_names(loads: Loads, tmp_path: Path) -> None:
     assert [project.namespace_of(c) for c in project.connections] == ["c", "raw", "other"]
     assert project.selected() == ("c", "d", "e")
     assert project.selected(["e"]) == ("e",)
-    assert project.where(("sources", "pg", "user")) == "instep.yml:9: sources.pg.user"
+    assert project.location_of(("sources", "pg", "user")) == "instep.yml:9: sources.pg.user"
 
 
 @pytest.mark.parametrize(("verb", "word"), [("connection", "cc"), ("source", "ppg"), ("destination", "lakes")])

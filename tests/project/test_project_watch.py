@@ -48,19 +48,19 @@ def test_writings(
     file = tmp_path / "instep.yml"
     file.write_text("a: 1\n")
     seen = FileWatch(file, digest_of(file))
-    assert not seen.moved()
+    assert not seen.has_changed()
     write(file)
-    assert (seen.moved(), seen.moved()) == (moved, False), what
+    assert (seen.has_changed(), seen.has_changed()) == (moved, False), what
 
 
 def test_a_file_that_comes_and_goes(tmp_path: Path) -> None:
     file = tmp_path / "instep.yml"
     seen = FileWatch(file, "")
-    assert not seen.moved()
+    assert not seen.has_changed()
     file.write_text("a: 1\n")
-    assert (seen.moved(), seen.moved()) == (True, False)
+    assert (seen.has_changed(), seen.has_changed()) == (True, False)
     file.unlink()
-    assert (seen.moved(), seen.moved()) == (True, False)
+    assert (seen.has_changed(), seen.has_changed()) == (True, False)
 
 
 def test_what_is_settled_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,5 +69,5 @@ def test_what_is_settled_is_not_read_again(tmp_path: Path, monkeypatch: pytest.M
     os.utime(file, (1, 1))
     seen = FileWatch(file, digest_of(file))
     monkeypatch.setattr(references, "digest_of", lambda path: (reads.append(path), digest_of(path))[1])
-    assert [seen.moved() for _ in range(5)] == [False] * 5
+    assert [seen.has_changed() for _ in range(5)] == [False] * 5
     assert len(reads) == 1

@@ -9,7 +9,7 @@ import pytest
 
 import instep
 from instep.errors import SetupError
-from instep.spark.given import GivenSession, own_settings
+from instep.spark.provided_session import GivenSession, own_settings
 from instep.spark.settings import OWN_WORKERS, SparkSettings
 from instep.stage.pandas_free import OWN
 

@@ -10,7 +10,7 @@ from remote_world import PROJECT, Twins, World, alike
 
 from instep.backends.http.client import Client
 from instep.backends.http.credentials import ApiKeySecret
-from instep.backends.remote_jobs import Follower, Works
+from instep.backends.remote_jobs import Follower, RemoteJobs
 from instep.errors import Conflict
 from instep.sync.progress import Silent
 
@@ -94,9 +94,9 @@ def test_what_the_project_file_names_is_changed_there(twins: Twins) -> None:
 ICEBERG = PROJECT.replace("{type: duckdb, path: lake.duckdb}", "{type: iceberg, warehouse: lake}")
 
 
-def works(world: World) -> Works:
+def works(world: World) -> RemoteJobs:
     client = Client(world.url, ApiKeySecret(world.key), "0.1.0")
-    return Works(client, Follower(client, lambda: nullcontext(Silent()), print), print)
+    return RemoteJobs(client, Follower(client, lambda: nullcontext(Silent()), print), print)
 
 
 def snapshots(twins: Twins) -> list[tuple[str, str]]:

@@ -16,7 +16,7 @@ from instep.backends.calls import ROUNDS, erase_row
 from instep.backends.http.client import Client
 from instep.backends.http.credentials import ApiKeySecret
 from instep.backends.remote import RemoteBackend, RemoteOperations
-from instep.backends.remote_jobs import Follower, Works
+from instep.backends.remote_jobs import Follower, RemoteJobs
 from instep.bootstrap import open_project
 from instep.cli.backend import LOCAL_COMMANDS, REMOTE, WHY, is_remote
 from instep.cli.main import main
@@ -165,7 +165,7 @@ def test_what_is_switched_is_what_was_shown(world: World) -> None:
     """A column that comes in before the answer fits the pattern, but nobody has seen it."""
     assert world.here("detect").code == 0
     client = Client(world.url, ApiKeySecret(world.key), "0.1.0")
-    operations = RemoteOperations(Works(client, Follower(client, lambda: nullcontext(Silent()), print), print))
+    operations = RemoteOperations(RemoteJobs(client, Follower(client, lambda: nullcontext(Silent()), print), print))
     made = operations.rehearse(SwitchSelectionRequest("shop", "off", matching=("*.item.name*",)))
     world.sql("alter table item add column name_of_owner text")
     assert world.here("detect").code == 0
@@ -234,7 +234,7 @@ def test_who_stops_waiting_leaves_the_job(world: World) -> None:
     client = Client(world.url, ApiKeySecret(world.key), "0.1.0")
     job = world.ok("sync", "--no-wait", "--output", "json").json["job"]["id"]
     with pytest.raises(KeyboardInterrupt):
-        Follower(client, lambda: nullcontext(Silent()), left.append, sleep=stop).over(job)
+        Follower(client, lambda: nullcontext(Silent()), left.append, sleep=stop).wait_until_over(job)
     assert left == [job]
     with world.store() as store:
         assert store.jobs.get(job).status == "queued"

@@ -27,7 +27,8 @@ def test_a_second_claim_waits_for_the_end_or_the_lease_of_the_first(any_fleet: M
     shop.clock.time += timedelta(seconds=2)
     second = rollouts.claim(made.id, ("ready",))
     for late in (
-        lambda: rollouts.heartbeat(first), lambda: rollouts.wave(first, 2), lambda: rollouts.release(first, "done"),
+        lambda: rollouts.heartbeat(first), lambda: rollouts.begin_wave(first, 2),
+        lambda: rollouts.release(first, "done"),
         lambda: rollouts.goes_on(first), lambda: rollouts.check(first),
     ):  # fmt: skip
         with pytest.raises(Fenced, match="by another process"):

@@ -9,8 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rollouts_world import Fleet
 
-from instep.control.rollouts.gates import DEFAULT, Gates, findings, gates, gates_of, halts
-from instep.control.rollouts.machine import MOVES, Await, BeginConnection, Halt, Over, before, next_step, status_of
+from instep.control.rollouts.gates import DEFAULT, Gates, findings, gates, gates_of, halt_reasons
+from instep.control.rollouts.machine import (
+    MOVES,
+    Await,
+    BeginConnection,
+    Halt,
+    WaveFinished,
+    before,
+    next_step,
+    status_of,
+)
 from instep.control.rollouts.waves import ConnectionGroup, chosen, cut, group_of, sizes
 from instep.errors import InstepError, ProjectError
 from instep.model import Measure, Member, RunOutcome, TableHealth
@@ -125,12 +134,12 @@ FAILED: list[tuple[int, int, float | None, bool]] = [
 @pytest.mark.parametrize(("failed", "of", "limit", "halted"), FAILED)
 def test_failures_are_counted_by_number_or_share(failed: int, of: int, limit: float | None, halted: bool) -> None:
     members = wave(*["failed"] * failed, *["done"] * (of - failed))
-    assert bool(halts(members, Gates(failed=limit))) == halted
+    assert bool(halt_reasons(members, Gates(failed=limit))) == halted
 
 
 def test_what_was_accepted_halts_nothing() -> None:
-    assert halts(wave("done", findings=("t: x",)), DEFAULT) == ("c0: t: x",)
-    assert halts(wave("done", findings=("t: x",), accepted="known"), DEFAULT) == ()
+    assert halt_reasons(wave("done", findings=("t: x",)), DEFAULT) == ("c0: t: x",)
+    assert halt_reasons(wave("done", findings=("t: x",), accepted="known"), DEFAULT) == ()
 
 
 STATUS: st.SearchStrategy[MemberStatus] = st.sampled_from(list(MOVES))
@@ -139,7 +148,7 @@ STATUS: st.SearchStrategy[MemberStatus] = st.sampled_from(list(MOVES))
 @given(st.lists(STATUS, max_size=8), st.integers(1, 4), st.sampled_from([0.0, 0.5, None]))
 def test_the_next_step(statuses: list[MemberStatus], lanes: int, failed: float | None) -> None:
     members, limits = wave(*statuses), Gates(failed=failed)
-    halted, running = bool(halts(members, limits)), statuses.count("running")
+    halted, running = bool(halt_reasons(members, limits)), statuses.count("running")
     match next_step(members, limits, lanes):
         case BeginConnection(member):
             assert member.status == "waiting"
@@ -151,7 +160,7 @@ def test_the_next_step(statuses: list[MemberStatus], lanes: int, failed: float |
         case Halt():
             assert halted
             assert not running
-        case Over():
+        case WaveFinished():
             assert not {"waiting", "running"} & set(statuses)
             assert not halted
 

@@ -29,7 +29,7 @@ def told(
     accepted = assign(BEFORE, NAMING)
     decisions = [decide(c, policy) for c in diff(accepted, source)]
     met = collide(decisions, accepted, source, NAMING, said or (lambda fact: decide(fact, policy)), asked)
-    done = met.settled(defer_blocked(met.decisions, accepted))
+    done = met.block_names(defer_blocked(met.decisions, accepted))
     facts = {", ".join(d.change.names): d.action for d in done if isinstance(d.change, NameCollided)}
     others = {describe(d.change): d.action for d in done if not isinstance(d.change, NameCollided)}
     return facts, others, assign(accept(done, accepted, source), NAMING)
@@ -102,7 +102,10 @@ def test_what_others_hold_back_keeps_its_name_waiting() -> None:
     decisions = [decide(c, Policy()) for c in diff(accepted, source)]
     met = collide(decisions, accepted, source, NAMING, approved)
     held = [replace(d, action="review") if d.change.kind == "column.added" else d for d in met.decisions]
-    assert {d.change.kind: d.action for d in met.settled(held)} == {"column.added": "review", "name.collided": "ignore"}
+    assert {d.change.kind: d.action for d in met.block_names(held)} == {
+        "column.added": "review",
+        "name.collided": "ignore",
+    }
     assert set(met.about) == {key(d.change) for d in held if isinstance(d.change, NameCollided)}
 
 
@@ -117,7 +120,7 @@ def test_without_an_approval_names_are_never_changed(steps: list[list[str]]) -> 
         source = catalog(table("t", "id:int32#1!", *(f"{n}:int32#{ord(n)}" for n in names), oid="9"))
         decisions = [decide(c, world.policy) for c in diff(world.accepted, source)]
         said = collide(decisions, world.accepted, source, NAMING, lambda f: decide(f, Policy()))
-        done = said.settled(defer_blocked(said.decisions, world.accepted))
+        done = said.block_names(defer_blocked(said.decisions, world.accepted))
         world.accepted = assign(accept(done, world.accepted, source), NAMING)
         live = [c for c in world.accepted.tables[0].columns if not c.retained]
         assert all(c.alias == c.name for c in live)

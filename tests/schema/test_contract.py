@@ -12,7 +12,7 @@ from strategies import types
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import Array, DataType, Struct, parse
 from instep.schema.contracts.compliance import ContractColumn, ContractTable, check, find, fits, type_mismatch
-from instep.schema.contracts.contract import Terms, contract_document, logical
+from instep.schema.contracts.contract import ContractTerms, contract_document, logical
 
 LOGICAL = [
     ("boolean", {"logicalType": "boolean"}),
@@ -134,7 +134,7 @@ def test_a_name_that_two_tables_have_means_none() -> None:
 
 
 def test_two_tables_of_one_name_are_told_apart() -> None:
-    terms = Terms("p-c", "c", "1.0", lambda t, c: False, lambda t: "auto", lambda t: t.name)
+    terms = ContractTerms("p-c", "c", "1.0", lambda t, c: False, lambda t: "auto", lambda t: t.name)
     catalog = Catalog.of([TABLE, replace(TABLE, schema="old")])
     document = contract_document(catalog, terms)
     assert [o["name"] for o in document["schema"]] == ["old.order", "public.order"]

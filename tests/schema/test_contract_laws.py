@@ -17,14 +17,14 @@ from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.promotion import widens
 from instep.schema.catalog.types import Array, DataType, Struct, parse
 from instep.schema.contracts.compliance import ContractColumn, ContractTable, check, fits, type_mismatch
-from instep.schema.contracts.contract import Terms, contract_document
+from instep.schema.contracts.contract import ContractTerms, contract_document
 
 INT = parse("int64")
 
 
 def exported(catalog: Catalog, hashed: frozenset[str] = frozenset()) -> tuple[ContractTable, ...]:
     """By way of the file's text."""
-    terms = Terms("p-c", "c", "1.0", lambda t, c: c.name in hashed, lambda t: "auto", lambda t: t.path)
+    terms = ContractTerms("p-c", "c", "1.0", lambda t, c: c.name in hashed, lambda t: "auto", lambda t: t.path)
     with TemporaryDirectory() as folder:
         file = Path(folder, "contract.yml")
         file.write_text(contract_text(contract_document(catalog, terms)), encoding="utf-8")

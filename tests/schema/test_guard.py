@@ -9,7 +9,7 @@ import pytest
 from instep.schema.catalog.catalog import Column, Table
 from instep.schema.catalog.types import parse
 from instep.schema.changes.describe import ColumnRemoved, ColumnRenamed, ColumnWidened, TableReplaced
-from instep.schema.planning.guard import LayoutGuard, offence
+from instep.schema.planning.guard import LayoutGuard, first_violation
 from instep.schema.planning.step import RewriteColumn, StepChange
 
 REF = ("shop", "t")
@@ -35,5 +35,5 @@ CASES: list[tuple[str, LayoutGuard, list[StepChange], str]] = [
 
 @pytest.mark.parametrize(("guard", "changes", "why"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
 def test_what_a_layout_allows(guard: LayoutGuard, changes: list[StepChange], why: str) -> None:
-    said = offence(REF, changes, {"a": (guard,)})
+    said = first_violation(REF, changes, {"a": (guard,)})
     assert (said.startswith(why), bool(said)) == (True, bool(why))

@@ -91,9 +91,11 @@ CASES: list[tuple[str, Change, Capabilities, dict[str, str], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("change", "able", "codes", "shown"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
-def test_hazards(change: Change, able: Capabilities, codes: dict[str, str], shown: str) -> None:
-    found = hazards(change, able)
+@pytest.mark.parametrize(
+    ("change", "capabilities", "codes", "shown"), [c[1:] for c in CASES], ids=[c[0] for c in CASES]
+)
+def test_hazards(change: Change, capabilities: Capabilities, codes: dict[str, str], shown: str) -> None:
+    found = hazards(change, capabilities)
     assert {h.code: h.level for h in found} == codes
     assert worst(found) == shown
     assert all(h.text for h in found)
@@ -116,7 +118,7 @@ def test_names(name: str, taken: set[str], code: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "able", "legal"),
+    ("old", "new", "capabilities", "legal"),
     [
         ("int32", "int32", PLAIN, True),
         ("int32", "int64", ICEBERG, True),
@@ -144,8 +146,8 @@ def test_names(name: str, taken: set[str], code: str | None) -> None:
         ('struct("a" int32, "b" string)', 'struct("a" int32)', ICEBERG, False),
     ],
 )
-def test_in_place_promotions(old: str, new: str, able: Capabilities, legal: bool) -> None:
-    assert able.promotes_in_place(parse(old), parse(new)) is legal
+def test_in_place_promotions(old: str, new: str, capabilities: Capabilities, legal: bool) -> None:
+    assert capabilities.promotes_in_place(parse(old), parse(new)) is legal
 
 
 def test_the_worst_class_is_shown() -> None:

@@ -14,7 +14,15 @@ from instep.errors import IllegalChange
 from instep.schema.catalog.catalog import Table
 from instep.schema.catalog.promotion import promote
 from instep.schema.changes.describe import ColumnAdded, ColumnRemoved, ColumnRenamed, TableAdded
-from instep.schema.planning.shards import ShardScene, compare, first, join, lacking, seen, strangers
+from instep.schema.planning.shards import (
+    ShardPlanInputs,
+    compare,
+    first_shard_table,
+    join,
+    lacking,
+    seen,
+    unknown_columns,
+)
 from instep.schema.planning.step import RewriteColumn, StepChange, step
 
 SHARD = "_shard"
@@ -22,7 +30,7 @@ ID = "id:int32!"
 
 
 def whole(*columns: str) -> Table:
-    return first(table("t", *columns), SHARD)
+    return first_shard_table(table("t", *columns), SHARD)
 
 
 def said(made: Table) -> str:
@@ -58,17 +66,17 @@ def test_what_becomes_of_the_table(
     kinds: list[str], moves: list[tuple[str, str]],
 ) -> None:  # fmt: skip
     mine, made = table("t", *before), table("t", *wanted)
-    scene = ShardScene(whole(*there), {"b": table("t", *other)}, mine, SHARD, PLAIN)
-    joined = join(scene, [step(made.ref, c) for c in _steps(renamed, made, mine)], made)
+    inputs = ShardPlanInputs(whole(*there), {"b": table("t", *other)}, mine, SHARD, PLAIN)
+    joined = join(inputs, [step(made.ref, c) for c in _steps(renamed, made, mine)], made)
     assert (said(joined.after), [s.change.kind for s in joined.steps], list(joined.moves)) == (after, kinds, moves)
 
 
 def test_the_first_shard_makes_the_table() -> None:
     made = table("t", ID, "n")
-    joined = join(ShardScene(None, {}, None, SHARD, PLAIN), [step(made.ref, TableAdded(made))], made)
+    joined = join(ShardPlanInputs(None, {}, None, SHARD, PLAIN), [step(made.ref, TableAdded(made))], made)
     assert joined.after.key == (SHARD, "id")
     assert [c.name for c in joined.after.columns] == [SHARD, "id", "n"]
-    assert first(table("t", "n"), SHARD).key == ()
+    assert first_shard_table(table("t", "n"), SHARD).key == ()
 
 
 REFUSED = [
@@ -80,34 +88,34 @@ REFUSED = [
 
 @pytest.mark.parametrize(("name", "other", "wanted", "why"), REFUSED)
 def test_what_others_would_lose_is_refused(name: str, other: list[str], wanted: list[str], why: str) -> None:
-    scene = ShardScene(whole(*other), {"b": table("t", *other)}, None, SHARD, PLAIN)
+    inputs = ShardPlanInputs(whole(*other), {"b": table("t", *other)}, None, SHARD, PLAIN)
     made = table("t", *wanted)
     with pytest.raises(IllegalChange, match=why):
-        join(scene, [step(made.ref, TableAdded(made))], made)
+        join(inputs, [step(made.ref, TableAdded(made))], made)
 
 
 @pytest.mark.parametrize(("others", "kinds"), [({}, ["column.rewritten"]), ({"b": table("t", ID, "n")}, [])])
 def test_a_rewrite_is_for_all_or_for_none(others: dict[str, Table], kinds: list[str]) -> None:
     mine, made = table("t", ID, "n"), table("t", ID, "n:date")
     change = RewriteColumn(made.ref, mine.by_name["n"], made.by_name["n"])
-    scene = ShardScene(whole(ID, "n"), others, mine, SHARD, PLAIN)
+    inputs = ShardPlanInputs(whole(ID, "n"), others, mine, SHARD, PLAIN)
     if not kinds:
         with pytest.raises(IllegalChange, match="give it another name"):
-            join(scene, [step(made.ref, change)], made)
+            join(inputs, [step(made.ref, change)], made)
     else:
-        assert [s.change.kind for s in join(scene, [step(made.ref, change)], made).steps] == kinds
+        assert [s.change.kind for s in join(inputs, [step(made.ref, change)], made).steps] == kinds
 
 
 def test_history_is_that_of_one_connection() -> None:
     made = table("t", ID, history=True)
     with pytest.raises(IllegalChange, match="take `history` out"):
-        join(ShardScene(None, {}, None, SHARD, PLAIN), [step(made.ref, TableAdded(made))], made)
+        join(ShardPlanInputs(None, {}, None, SHARD, PLAIN), [step(made.ref, TableAdded(made))], made)
 
 
 def test_what_a_shard_sees() -> None:
     there = whole(ID, "n:int64", "hand:date")
     assert said(seen(there, table("t", ID, "n", "gone"))).startswith("n int32")
-    assert [c.name for c in strangers(there, [table("t", ID), table("t", "n")], SHARD)] == ["hand"]
+    assert [c.name for c in unknown_columns(there, [table("t", ID), table("t", "n")], SHARD)] == ["hand"]
     assert lacking({"a": table("t", ID), "b": table("t", "n"), "c": table("t")}, "n") == ["a", "c"]
 
 
@@ -135,7 +143,9 @@ def test_the_table_is_the_join_of_its_shards(history: list[tuple[str, dict[str, 
         mine = shards.get(shard)
         gone = [c for c in (mine.columns if mine else ()) if c.name not in made.by_name]
         changes: list[StepChange] = [ColumnRemoved(made.ref, c, 0) for c in gone] or [TableAdded(made)]
-        there = join(ShardScene(there, others, mine, SHARD, PLAIN), [step(made.ref, c) for c in changes], made).after
+        there = join(
+            ShardPlanInputs(there, others, mine, SHARD, PLAIN), [step(made.ref, c) for c in changes], made
+        ).after
         shards[shard] = made
         names = {c.name for t in shards.values() for c in t.columns}
         assert {c.name for c in there.columns} == {SHARD, *names}

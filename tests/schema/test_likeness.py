@@ -32,11 +32,11 @@ from instep.schema.policy.similarity import (
     assign,
     automatic,
     candidates,
-    crossing,
-    suspicions,
+    select_inferences,
+    swap_candidate,
     swapped_types,
     threshold_of,
-    weigh,
+    with_sample,
 )
 
 LIKE = [
@@ -111,7 +111,7 @@ SCHEMA = [
 
 @pytest.mark.parametrize(("now", "place", "low", "high"), [c[1:] for c in SCHEMA], ids=[c[0] for c in SCHEMA])
 def test_by_schema_alone(now: str, place: int, low: float, high: float) -> None:
-    found = weigh(candidate(now, place=place))
+    found = with_sample(candidate(now, place=place))
     assert low <= found.score <= high
     assert found.proven is False
 
@@ -160,7 +160,7 @@ DATA = [
 @pytest.mark.parametrize(("now", "data", "low", "high", "proven"), [c[1:] for c in DATA], ids=[c[0] for c in DATA])
 def test_with_data(now: str, data: Sample, low: float, high: float, proven: bool) -> None:
     text, _, place = now.partition("@")
-    found = weigh(candidate(text, place=int(place or 1)), data)
+    found = with_sample(candidate(text, place=int(place or 1)), data)
     assert low <= found.score <= high, found.line
     assert found.proven is proven
 
@@ -168,14 +168,14 @@ def test_with_data(now: str, data: Sample, low: float, high: float, proven: bool
 def test_the_line_shows_the_score_and_its_parts() -> None:
     before = table("t", ID, "customer_name:string", TAIL)
     (found,) = pairs(before, table("t", ID, "client_name:string", TAIL)).values()
-    line = weigh(found, sample(nulls=(120, 121), range=False)).line
+    line = with_sample(found, sample(nulls=(120, 121), range=False)).line
     assert line.startswith(
         "customer_name -> client_name: 0.97: 998 of 1,000 sampled rows have the same value; 12% NULL"
     )
     for part in ("900 distinct values", "different smallest or largest", "same position", "same type string", "alike"):
         assert part in line
     assert "flags" not in line
-    nothing = weigh(found, Sample(note="no rows at the destination to compare with yet"))
+    nothing = with_sample(found, Sample(note="no rows at the destination to compare with yet"))
     assert nothing.score == found.schema
     assert nothing.evidence[-1] == "no rows at the destination to compare with yet"
 
@@ -197,22 +197,22 @@ def samples(draw: st.DrawFn) -> Sample:
 @given(samples())
 def test_scores_are_within_bounds_and_the_same_both_ways(data: Sample) -> None:
     there, back = candidate("zip:string"), candidate("name:string", table("t", ID, "zip:string", TAIL))
-    score = weigh(there, data).score
+    score = with_sample(there, data).score
     assert 0 <= score <= 1
     mirrored = replace(data, nulls=data.nulls[::-1], distinct=data.distinct[::-1])
-    assert weigh(back, mirrored).score == score
+    assert with_sample(back, mirrored).score == score
 
 
 @given(samples())
 def test_data_that_says_nothing_never_raises_a_score(data: Sample) -> None:
     found = candidate("zip:string", place=2)
     for mute in (replace(data, rows=0, same=0), replace(data, distinct=(1, 1)), replace(data, distinct=(2, 1))):
-        weighed = weigh(found, mute)
+        weighed = with_sample(found, mute)
         assert weighed.score <= found.schema
         assert not weighed.proven
     flag = replace(found, flag=True)
-    assert weigh(flag, data).score <= found.schema
-    assert not weigh(flag, data).proven
+    assert with_sample(flag, data).score <= found.schema
+    assert not with_sample(flag, data).proven
 
 
 LET_IN = Rule(on=("column.renamed",), decide="apply", modifiers={"rename_threshold": 0.95})
@@ -221,7 +221,7 @@ LET_IN = Rule(on=("column.renamed",), decide="apply", modifiers={"rename_thresho
 @given(samples(), st.floats(0, 1), st.sampled_from(["zip:string", "full_name:string"]))
 def test_nothing_is_automatic_below_the_threshold(data: Sample, threshold: float, now: str) -> None:
     rule = replace(LET_IN, modifiers={"rename_threshold": threshold})
-    found = weigh(candidate(now), data)
+    found = with_sample(candidate(now), data)
     for one in automatic([found], [found.removed, found.added], Policy(rules=(rule,))):
         assert one.score >= threshold
         assert one.proven
@@ -230,7 +230,7 @@ def test_nothing_is_automatic_below_the_threshold(data: Sample, threshold: float
 
 
 def proven(now: str = "client:string", **more: object) -> RenameInference:
-    return replace(weigh(candidate(now), sample()), **more)  # type: ignore[arg-type]
+    return replace(with_sample(candidate(now), sample()), **more)  # type: ignore[arg-type]
 
 
 MANY = replace(LET_IN, match=("s.t.nam*",))
@@ -262,10 +262,10 @@ def test_columns_of_the_key_and_the_cursor_are_never_let_in_by_themselves() -> N
     policy = Policy(rules=(LET_IN,))
     keyed = diff(catalog(table("t", "name:string!", TAIL)), catalog(table("t", "code:string!", TAIL)))
     (found,) = candidates(keyed)
-    assert automatic([replace(weigh(found, sample()), score=1.0)], keyed, policy) == ()
+    assert automatic([replace(with_sample(found, sample()), score=1.0)], keyed, policy) == ()
     moved = diff(catalog(replace(ONE, cursor="name")), catalog(table("t", ID, "client:string", TAIL)))
     (found,) = candidates(moved)
-    assert automatic([replace(weigh(found, sample()), score=1.0)], moved, policy) == ()
+    assert automatic([replace(with_sample(found, sample()), score=1.0)], moved, policy) == ()
 
 
 def chosen(before: Table, now: Table, agreement: dict[str, int], threshold: float = 0.8) -> dict[str, RenameInference]:
@@ -273,7 +273,7 @@ def chosen(before: Table, now: Table, agreement: dict[str, int], threshold: floa
     names = {key(c.rename): f"{c.rename.before.name}>{c.rename.after.name}" for c in found}
     data = {k: sample(agreement[n]) for k, n in names.items() if n in agreement}
     policy = Policy(modifiers={"rename_threshold": threshold})
-    return {names[key(s.rename)]: s for s in suspicions(found, threshold_of(policy), data)}
+    return {names[key(s.rename)]: s for s in select_inferences(found, threshold_of(policy), data)}
 
 
 TWO, NEW = table("t", ID, "a:string", "b:string"), table("t", ID, "x:string", "y:string")
@@ -311,7 +311,7 @@ def test_pairs_become_renames_in_their_place(now: str) -> None:
     before = table("t", ID, "old:date", "name:string(5)" if "(" in now else "name:string", TAIL)
     after = table("t", ID, replace(column(now), nullable=False), TAIL, "new:date")
     changes = diff(catalog(before), catalog(after))
-    (one,) = [s for s in suspicions(candidates(changes), lambda c: 0.0) if s.rename.before.name == "name"]
+    (one,) = [s for s in select_inferences(candidates(changes), lambda c: 0.0) if s.rename.before.name == "name"]
     kinds = [c.kind for c in as_renames(changes, [one])]
     widened = ["column.widened"] if "(" in now else []
     assert kinds == ["column.renamed", *widened, "column.nullability", "column.removed", "column.added"]
@@ -332,7 +332,7 @@ def test_tables(now: Table, low: float, high: float) -> None:
     before = table("orders", "a:int32!", "b:string")
     (found,) = [c for c in candidates(diff(catalog(before), catalog(now))) if isinstance(c.rename, TableRenamed)]
     assert low <= found.schema <= high
-    weighed = weigh(found, Sample("key", 1000, 1000, 999, whole=True, note=""))
+    weighed = with_sample(found, Sample("key", 1000, 1000, 999, whole=True, note=""))
     assert weighed.score > found.schema or found.schema > 0.95
     assert "999 of 1,000 sampled rows are there with the same values" in weighed.line
     assert automatic([replace(weighed, score=1.0)], [], Policy(rules=(replace(LET_IN, on=("table.renamed",)),))) == ()
@@ -340,7 +340,7 @@ def test_tables(now: Table, low: float, high: float) -> None:
 
 def test_both_sides_are_decided_with_the_line_as_their_reason() -> None:
     changes: tuple[Change, ...] = diff(catalog(ONE), catalog(table("t", ID, "client:string", TAIL)))
-    (one,) = suspicions(candidates(changes), lambda c: 0.5)
+    (one,) = select_inferences(candidates(changes), lambda c: 0.5)
     decisions, proposals = decide_all(changes, Policy(preset="propagate_all"), suspected=[one])
     assert proposals == (one,)
     assert {d.modifiers.removed for d in decisions if isinstance(d.change, ColumnRemoved)} == {"retain"}
@@ -362,7 +362,7 @@ def test_columns_that_exchange_their_types(now: Table, count: int) -> None:
     found = swapped_types(diff(catalog(table("t", ID, "a:string", "b:int32")), catalog(now)))
     assert len(found) == count
     for a, b in found:
-        assert weigh(crossing(a, b)).score >= 0.8
-        assert weigh(crossing(a, b), sample(10)).score < 0.5
+        assert with_sample(swap_candidate(a, b)).score >= 0.8
+        assert with_sample(swap_candidate(a, b), sample(10)).score < 0.5
     with_ids = diff(catalog(table("t", "a:string#1", "b:int32#2")), catalog(table("t", "a:int32#1", "b:string#2")))
     assert swapped_types(with_ids) == ()

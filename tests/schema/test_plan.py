@@ -39,9 +39,9 @@ def kinds(made: Plan) -> list[str]:
 
 
 def after(
-    before: Table, source: Table, *, policy: Policy = DEFAULT, able: Capabilities = ICEBERG
+    before: Table, source: Table, *, policy: Policy = DEFAULT, capabilities: Capabilities = ICEBERG
 ) -> tuple[World, Plan]:
-    world = World(able, policy)
+    world = World(capabilities, policy)
     world.sync(catalog(before))
     made = world.sync(catalog(source))
     assert not world.plan(catalog(source)).steps, "a second detection must find nothing to do"
@@ -85,20 +85,22 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("able", [ICEBERG, PLAIN], ids=lambda c: c.name)
+@pytest.mark.parametrize("capabilities", [ICEBERG, PLAIN], ids=lambda c: c.name)
 @pytest.mark.parametrize(("before", "now", "steps", "values"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
 def test_columns(
-    before: tuple[str, ...], now: tuple[str, ...], steps: list[str], values: dict[str, str], able: Capabilities
+    before: tuple[str, ...], now: tuple[str, ...], steps: list[str], values: dict[str, str], capabilities: Capabilities
 ) -> None:
-    world, made = after(table("t", *before, oid="9"), table("t", *now, oid="9"), able=able)
+    world, made = after(table("t", *before, oid="9"), table("t", *now, oid="9"), capabilities=capabilities)
     assert world.values() == values
     extra = len(made.steps) - len(steps)
     assert sorted(kinds(made)) == sorted(steps + [RENAMED] * extra)
-    assert extra == 0 or able is PLAIN, "only names that must be free first are parked"
+    assert extra == 0 or capabilities is PLAIN, "only names that must be free first are parked"
 
 
 def test_a_cycle_is_parked_where_names_change_one_by_one() -> None:
-    _, made = after(table("t", *T, oid="9"), table("t", "b:int32#1", "c:int32#2", "a:int32#3", oid="9"), able=PLAIN)
+    _, made = after(
+        table("t", *T, oid="9"), table("t", "b:int32#1", "c:int32#2", "a:int32#3", oid="9"), capabilities=PLAIN
+    )
     moves = [(s.change.before.name, s.change.after.name) for s in made.steps]  # type: ignore[union-attr]
     assert moves == [("a", "_instep_parked_1"), ("c", "a"), ("b", "c"), ("_instep_parked_1", "b")]
 
@@ -122,7 +124,7 @@ def test_a_drop_names_its_object_and_the_rule_that_consented() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "able", "kind"),
+    ("old", "new", "capabilities", "kind"),
     [
         ("int32", "int64", ICEBERG, "column.widened"),
         ("int32", "string", ICEBERG, "column.rewritten"),
@@ -133,8 +135,10 @@ def test_a_drop_names_its_object_and_the_rule_that_consented() -> None:
         ("string", "int32", ICEBERG, None),
     ],
 )
-def test_a_type_changes_in_place_or_is_written_again(old: str, new: str, able: Capabilities, kind: str | None) -> None:
-    world = World(able)
+def test_a_type_changes_in_place_or_is_written_again(
+    old: str, new: str, capabilities: Capabilities, kind: str | None
+) -> None:
+    world = World(capabilities)
     world.sync(catalog(table("t", f"a:{old}#1", oid="9")))
     made = world.sync(catalog(table("t", f"a:{new}#1", oid="9")), lambda change: "approved")
     assert kinds(made) == ([kind] if kind else [])
@@ -265,7 +269,7 @@ def test_drift_is_noted_and_never_dropped() -> None:
 
 
 @pytest.mark.parametrize(
-    ("able", "now", "why"),
+    ("capabilities", "now", "why"),
     [
         (replace(ICEBERG, renames=False), ("z:int32#1", *T[1:]), "cannot rename a of lake.t"),
         (replace(ICEBERG, drops=False), T[1:], "cannot drop a column of lake.t"),
@@ -273,9 +277,9 @@ def test_drift_is_noted_and_never_dropped() -> None:
     ],
 )
 def test_what_a_format_cannot_do_is_refused_and_the_other_tables_go_on(
-    able: Capabilities, now: tuple[str, ...], why: str
+    capabilities: Capabilities, now: tuple[str, ...], why: str
 ) -> None:
-    world = World(able, DROP)
+    world = World(capabilities, DROP)
     world.sync(catalog(table("t", *T, oid="9"), table("u", "x:int32#1", oid="8")))
     made = world.sync(catalog(table("t", *now, oid="9"), table("u", "x:int32#1", "y:int32#2", oid="8")))
     assert why in made.refused["s", "t"]
@@ -368,11 +372,11 @@ ANSWERS = st.sampled_from([None, "approved", "rejected"])
 
 
 @settings(max_examples=100, deadline=None, phases=[Phase.generate])
-@given(data=st.data(), able=st.sampled_from([ICEBERG, PLAIN]), identified=st.booleans())
-def test_any_history_converges(data: st.DataObject, able: Capabilities, identified: bool) -> None:
+@given(data=st.data(), capabilities=st.sampled_from([ICEBERG, PLAIN]), identified=st.booleans())
+def test_any_history_converges(data: st.DataObject, capabilities: Capabilities, identified: bool) -> None:
     """Whatever is held or approved: the steps lead to what the plan says, and a second plan has none."""
     preset = data.draw(st.sampled_from(["allow_all", "block_all", "propagate_all", "approve"]))
-    world = World(able, Policy(preset=preset))
+    world = World(capabilities, Policy(preset=preset))
     for _ in range(3):
         source = data.draw(catalogs(identified=identified))
         answers = {}
@@ -381,7 +385,7 @@ def test_any_history_converges(data: st.DataObject, able: Capabilities, identifi
         made = world.sync(source, lambda change: answers.get(repr(change)))  # noqa: B023
         assert not made.refused
         wanted = desired(world.accepted, NAMING)
-        again = plan((), world.accepted, world.accepted, world.there, wanted, able)
+        again = plan((), world.accepted, world.accepted, world.there, wanted, capabilities)
         assert again.steps == ()
         assert again.notes == ()
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.schema.maintenance import DAY_MS, WORN_ROWS, FileFacts, Maintenance, bins, expirable
+from instep.schema.maintenance import DAY_MS, WORN_ROWS, FileFacts, Maintenance, bins, expirable_snapshots
 
 HOW = Maintenance(target_file_size=100, min_files=3)
 BIG = 10 * WORN_ROWS
@@ -83,4 +83,4 @@ EXPIRED: list[tuple[str, dict[str, float], set[int], tuple[int, ...]]] = [
 
 @pytest.mark.parametrize(("how", "kept", "expected"), [c[1:] for c in EXPIRED], ids=[c[0] for c in EXPIRED])
 def test_snapshots(how: dict[str, float], kept: set[int], expected: tuple[int, ...]) -> None:
-    assert expirable(SNAPSHOTS, kept, Maintenance(**how), DAY_MS * 10 + 1) == expected  # type: ignore[arg-type]
+    assert expirable_snapshots(SNAPSHOTS, kept, Maintenance(**how), DAY_MS * 10 + 1) == expected  # type: ignore[arg-type]

@@ -57,7 +57,7 @@ class World:
     """One connection: what is accepted and what the destination holds. There, `native` is a stamp given to a column
     when it is made: it shows where values went."""
 
-    able: Capabilities = ICEBERG
+    capabilities: Capabilities = ICEBERG
     policy: Policy = field(default_factory=Policy)
     accepted: Catalog = field(default_factory=Catalog)
     there: Catalog = field(default_factory=Catalog)
@@ -68,12 +68,12 @@ class World:
         decisions, self.proposals = decide_all(diff(self.accepted, source), self.policy, explicit=explicit)
         self.decisions = defer_blocked(decisions, self.accepted)
         after = assign(accept(self.decisions, self.accepted, source), NAMING)
-        return plan(self.decisions, self.accepted, after, self.there, desired(after, NAMING), self.able)
+        return plan(self.decisions, self.accepted, after, self.there, desired(after, NAMING), self.capabilities)
 
     def sync(self, source: Catalog, explicit: Answer = lambda change: None) -> Plan:
         made = self.plan(source, explicit)
         for group in made.groups():
-            self.there = execute(self.there, group, self.able)
+            self.there = execute(self.there, group, self.capabilities)
         self.accepted = made.after
         return made
 
@@ -86,11 +86,11 @@ class World:
         return {c.name: c.native for c in self.there.by_ref["lake", name].columns if c.alias}
 
 
-def execute(there: Catalog, group: StepGroup, able: Capabilities) -> Catalog:
+def execute(there: Catalog, group: StepGroup, capabilities: Capabilities) -> Catalog:
     """What a destination does with the steps of one commit; checks that they lead to what the plan says."""
     for renames, steps in groupby(group.steps, lambda s: isinstance(s.change, ColumnRenamed)):
         changes = [s.change for s in steps]
-        for batch in [changes] if renames and able.simultaneous_renames else [[c] for c in changes]:
+        for batch in [changes] if renames and capabilities.simultaneous_renames else [[c] for c in changes]:
             there = _apply(there, batch)
     if group.after is None:
         assert group.ref not in there.by_ref
@@ -98,7 +98,7 @@ def execute(there: Catalog, group: StepGroup, able: Capabilities) -> Catalog:
     found, now = there.by_ref[group.after.ref], {c.name: c for c in group.after.columns}
     assert {c.name: c.type for c in found.columns} == {c.name: c.type for c in group.after.columns}
     columns = (
-        replace(c, id=now[c.name].id, alias=now[c.name].alias, native=c.native or c.name, key=c.key * able.keys)
+        replace(c, id=now[c.name].id, alias=now[c.name].alias, native=c.native or c.name, key=c.key * capabilities.keys)
         for c in found.columns
     )
     return there.put(replace(found, id=group.after.id, columns=tuple(columns)))

@@ -80,7 +80,7 @@ class Shop:
         return sorted((tuple(r[n] for n in (SHARD, *columns)) for r in read if not r.get(mark)), key=repr)
 
     def columns(self, ref: tuple[str, str] = REF) -> list[str]:
-        whole = self.base.sharing.whole(ref)
+        whole = self.base.sharing.shared_table(ref)
         return [c.name for c in whole.table.columns if not c.name.startswith(PREFIX)] if whole else []
 
     def differing(self) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from pyiceberg.expressions.literals import literal
 from shard_world import REF, SHARD, Shop, opened
 
 from contract import destinations
-from instep.destinations.base import Commit, Maintained, Merge, Upkeep
+from instep.destinations.base import Commit, Maintained, MaintenanceSpec, Merge
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.destinations.iceberg.maintain.expire import plain
 from instep.destinations.iceberg.write import merge as merge_
@@ -68,7 +68,7 @@ def loaded(shop: Shop) -> Any:
 def maintained(shop: Shop, shard: str, **more: Any) -> Maintained:
     to = shop[shard].context.destination
     assert to.maintenance is not None
-    return to.maintenance.maintain(REF, Upkeep(EAGER, "m", to.maintenance.latest_claim(REF), **more))
+    return to.maintenance.maintain(REF, MaintenanceSpec(EAGER, "m", to.maintenance.latest_claim(REF), **more))
 
 
 def test_a_full_load_leaves_the_files_of_others_alone(shop: Shop) -> None:

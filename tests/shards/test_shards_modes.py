@@ -13,7 +13,7 @@ from shard_world import REF, Shop, opened
 
 from contract import destinations
 from instep.crash import VARIABLE, Crashed
-from instep.destinations.base import Commit, Upkeep
+from instep.destinations.base import Commit, MaintenanceSpec
 from instep.errors import Fenced, InstepError
 from instep.project.sections.tables import TableSettings
 from instep.schema.maintenance import Maintenance
@@ -219,7 +219,7 @@ def tended(shop: Shop, name: str) -> None:
     to = shop[name].context.destination
     if to.maintenance is not None and to.schema.tables():
         how = Maintenance(min_files=2, keep_snapshots=1, max_snapshot_age=0)
-        to.maintenance.maintain(REF, Upkeep(how, "m", to.maintenance.latest_claim(REF), moving=True))
+        to.maintenance.maintain(REF, MaintenanceSpec(how, "m", to.maintenance.latest_claim(REF), moving=True))
 
 
 def _change(chance: random.Random, shop: Shop, name: str, have: set[str], turn: int) -> None:

@@ -18,9 +18,9 @@ from instep.destinations.iceberg.metadata.shards import (
     part_table,
     projected,
     shape_of,
+    shard_key_of,
     shards_of,
     totals,
-    within_of,
 )
 from instep.schema.maintenance import Maintenance
 from lake import ORDERS
@@ -47,13 +47,13 @@ def test_a_shard_sees_what_is_its_own() -> None:
     made = part_properties({}, PART)
     made |= part_properties(made, PartChange("eu-2", SHARD, 9, ORDERS, 4))
     made |= {"instep.fence": "0", "instep.run": "r", "instep.table": "{}", own_name("eu", "instep.run"): "mine"}
-    assert (shards_of(made), shape_of(made), within_of(made)) == (["eu", "eu-2"], 5, None)
+    assert (shards_of(made), shape_of(made), shard_key_of(made)) == (["eu", "eu-2"], 5, None)
     found = [as_shard(made, (SHARD, name)) for name in ("eu", "eu-2", "eu-")]
     assert found[2] is None
     eu, other = (one or {} for one in found[:2])
     assert (eu["instep.fence"], eu["instep.run"], eu["instep.table"]) == ("7", "mine", "{}")
     assert (other["instep.fence"], "instep.run" in other) == ("9", False)
-    assert (within_of(eu), within_of(other)) == ((SHARD, "eu"), (SHARD, "eu-2"))
+    assert (shard_key_of(eu), shard_key_of(other)) == ((SHARD, "eu"), (SHARD, "eu-2"))
     assert eu["instep.place"] != other["instep.place"]
     assert part_table(made, "eu", ORDERS) == ORDERS
 

@@ -452,9 +452,9 @@ def test_a_file_that_changes_after_it_was_listed(drop: Drop, folder: Path) -> No
         chunks = snapshot.chunks(read, "t", EVERYTHING)
         write(folder / "t/b.csv", "a\n2\n")
         assert [b.num_rows for b in batches(snapshot, chunks)] == [1]
-        assert snapshot.moved(snapshot.discover().catalog) == frozenset()
+        assert snapshot.changed_tables(snapshot.discover().catalog) == frozenset()
         write(path, "a,b\n1,2\n")
-        assert snapshot.moved(snapshot.discover().catalog) == {("files", "t")}
+        assert snapshot.changed_tables(snapshot.discover().catalog) == {("files", "t")}
         with pytest.raises(ReadError, match="was changed or taken away"):
             batches(snapshot, chunks)
 

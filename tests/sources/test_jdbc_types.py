@@ -139,9 +139,9 @@ READ = TableRead(TABLE, TABLE, (ColumnRead(ID, ID), ColumnRead(AT, AT)), "id > 1
 
 def test_queries() -> None:
     sql = Sql(dialect_of("oracle"))
-    within = sql.within(READ, CursorRange('a"t', "2024-01-01 00:00:00", None))
+    within = sql.range_conditions(READ, CursorRange('a"t', "2024-01-01 00:00:00", None))
     assert within == ['"a""t" >= TIMESTAMP \'2024-01-01 00:00:00\'']
-    assert sql.within(READ, CursorRange('a"t')) == sql.within(READ, CursorRange()) == []
+    assert sql.range_conditions(READ, CursorRange('a"t')) == sql.range_conditions(READ, CursorRange()) == []
     selected = sql.select(READ, [AT], ID, within)
     assert selected.partition(" WHERE ")[::2] == ('SELECT "a""t" AS "c0", "id" AS "p" FROM "s"."t"', within[0])
     assert sql.count(READ) == 'SELECT count(*) FROM "s"."t" WHERE (id > 1 OR id < 0)'
@@ -161,7 +161,9 @@ def test_cursors_have_an_order(kind: str) -> None:
     column = Column("c", parse(kind))
     table = Table("s", "t", (column,))
     with pytest.raises(ReadError, match="cannot be a cursor"):
-        Sql(JdbcDialect()).within(TableRead(table, table, (ColumnRead(column, column),)), CursorRange("c", "1"))
+        Sql(JdbcDialect()).range_conditions(
+            TableRead(table, table, (ColumnRead(column, column),)), CursorRange("c", "1")
+        )
 
 
 def test_chunks_of_a_table_are_one_scan() -> None:

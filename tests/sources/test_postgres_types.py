@@ -105,7 +105,7 @@ def read_table(database: Database, name: str = "t") -> tuple[TableRead, pa.Table
         read = TableRead(table, table, tuple(ColumnRead(c, c) for c in table.columns))
         with snapshot.reader.open() as session:
             batches = [b for c in snapshot.chunks(read, "k", CursorRange()) for b in session.read(c)]
-        return read, pa.Table.from_batches(batches), dict(snapshot.yields(read))
+        return read, pa.Table.from_batches(batches), dict(snapshot.query_types(read))
 
 
 def test_each_type_maps_and_reads(typed: Database) -> None:

@@ -146,7 +146,7 @@ def test_batches_have_the_types_that_are_announced(make: Make) -> None:
     )
     with source.snapshot() as snapshot:
         read = accept(find(source, "t"))
-        assert list(snapshot.yields(read).values()) == [Int(64), Float(64), Binary(), String()]
+        assert list(snapshot.query_types(read).values()) == [Int(64), Float(64), Binary(), String()]
         (batch,) = batches(snapshot, snapshot.chunks(read, "t", EVERYTHING))
     assert [str(c.type) for c in batch.columns] == ["int64", "double", "binary", "string"]
 

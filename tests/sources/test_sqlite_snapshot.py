@@ -54,7 +54,7 @@ def test_a_file_is_free_between_the_steps_of_its_copy(tmp_path: Path, monkeypatc
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.executemany("INSERT INTO orders VALUES (?, ?)", ((n, n) for n in range(rows)))
     monkeypatch.setattr(connect, "STEP", 1 << 16)
-    look, left_to_write = connect._Steps.look, [0]
+    look, left_to_write = connect._Steps.on_progress, [0]
 
     def interrupted(steps: connect._Steps, status: int, left: int, total: int) -> None:
         if left_to_write[0] and left:
@@ -62,7 +62,7 @@ def test_a_file_is_free_between_the_steps_of_its_copy(tmp_path: Path, monkeypatc
             write(path, "UPDATE orders SET v = v + 1")
         look(steps, status, left, total)
 
-    monkeypatch.setattr(connect._Steps, "look", interrupted)
+    monkeypatch.setattr(connect._Steps, "on_progress", interrupted)
     read = accept(find(source(path), "orders"))
     for times in (2, 1_000):
         left_to_write[0] = times
@@ -158,9 +158,9 @@ def test_moved_names_what_changed_since(tmp_path: Path) -> None:
     write(path, TWO, "wal")
     with source(path).snapshot() as snapshot:
         catalog = snapshot.discover().catalog
-        assert snapshot.moved(catalog) == frozenset()
+        assert snapshot.changed_tables(catalog) == frozenset()
         write(path, "ALTER TABLE orders ADD COLUMN w; DROP TABLE stock", "wal")
-        assert snapshot.moved(catalog) == {("main", "orders"), ("main", "stock")}
+        assert snapshot.changed_tables(catalog) == {("main", "orders"), ("main", "stock")}
         assert snapshot.discover().catalog == catalog
 
 

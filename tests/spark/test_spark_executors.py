@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from instep.errors import SetupError, StageError
-from instep.spark.executors import check_witness, growing, witness
+from instep.spark.executors import check_witness, growing, probe_file
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_a_cluster_that_grows_with_the_work(conf: dict[str, str], slots: int) ->
     ],
 )
 def test_a_file_in_the_first_local_folder(tmp_path: Path, folders: list[str], elsewhere: bool, written: bool) -> None:
-    with witness([folder.format(tmp_path) for folder in folders], elsewhere) as file:
+    with probe_file([folder.format(tmp_path) for folder in folders], elsewhere) as file:
         assert bool(file) == written
         check_witness(file)
         assert [str(found) for found in tmp_path.rglob(".seen-*")] == [file] * written
@@ -53,12 +53,12 @@ def test_what_a_killed_driver_has_left_goes_after_a_week(tmp_path: Path) -> None
         file = tmp_path / name
         file.touch()
         os.utime(file, (time.time() - age,) * 2)
-    with witness([str(tmp_path)], True):
+    with probe_file([str(tmp_path)], True):
         pass
     assert {file.name for file in tmp_path.iterdir()} == {".seen-new", "part.parquet"}
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(StageError, match="cannot write"), witness([f"{tmp_path}/file/run"], True):
+    with pytest.raises(StageError, match="cannot write"), probe_file([f"{tmp_path}/file/run"], True):
         pass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from instep.spark.watch import FreshResults, TaskProgress, collect, written
+from instep.spark.task_progress import FreshResults, TaskProgress, collect, written
 from instep.stage.spec import ChunkResult
 from instep.stage.task import ChunkProgress
 
@@ -49,13 +49,13 @@ def result(number: int) -> ChunkResult:
 def test_each_result_is_given_once(tmp_path: Path) -> None:
     fresh = FreshResults(str(tmp_path))
     first, second = (written(str(tmp_path), task, 0, map(result, range(3))) for task in (0, 1))
-    assert fresh.take() == []
-    assert [next(first), next(first)] == fresh.take() == [result(0), result(1)]
+    assert fresh.new_results() == []
+    assert [next(first), next(first)] == fresh.new_results() == [result(0), result(1)]
     next(second)
-    assert fresh.take() == [result(0)]
+    assert fresh.new_results() == [result(0)]
     assert [*first, *second] == [result(2), result(1), result(2)]
-    assert sorted(r.chunk for r in fresh.take()) == [1, 2, 2]
-    assert fresh.take() == []
+    assert sorted(r.chunk for r in fresh.new_results()) == [1, 2, 2]
+    assert fresh.new_results() == []
 
 
 def test_a_part_of_a_result_waits_for_the_rest(tmp_path: Path) -> None:
@@ -65,14 +65,14 @@ def test_a_part_of_a_result_waits_for_the_rest(tmp_path: Path) -> None:
     fresh = FreshResults(str(tmp_path))
     for end, there in ((3, []), (len(whole) // 2 + 9, [result(1)]), (len(whole) - 1, []), (len(whole), [result(2)])):
         file.write_bytes(whole[:end])
-        assert fresh.take() == there, end
+        assert fresh.new_results() == there, end
 
 
 def test_results_of_two_attempts_are_never_mixed(tmp_path: Path) -> None:
     fresh = FreshResults(str(tmp_path))
     list(written(str(tmp_path), 0, 0, [result(1)]))
     list(written(str(tmp_path), 1, 1, [result(2)]))
-    assert fresh.take() == []
+    assert fresh.new_results() == []
 
 
 def test_results_without_a_place_are_still_returned(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from instep.errors import StageError
 from instep.stage.files.place import StorageFolder
-from instep.stage.quarantine import SCHEMA, QuarantineEntry, entry_id, write_settled
+from instep.stage.quarantine import SCHEMA, QuarantineEntry, entry_id, write_statuses
 from instep.stage.quarantine_store import COUNTED, EntryFilter, count_waiting, stored_quarantine
 from quarantined import entries_in
 
@@ -99,7 +99,7 @@ def same(entry: QuarantineEntry) -> QuarantineEntry:
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
     entries = (entry("ünï\n🦀"), entry(None, 1), entry("y", 2, status="replayed"))
-    write_settled(StorageFolder(str(tmp_path)), "r-1", 0, [entries])
+    write_statuses(StorageFolder(str(tmp_path)), "r-1", 0, [entries])
     assert entries_in(str(tmp_path), {}) == entries
 
 
@@ -205,5 +205,5 @@ def test_a_place_that_cannot_be_written_loses_nothing(tmp_path: Path) -> None:
     before = entries_in(str(tmp_path), {})
     (tmp_path / "file").write_text("")
     with pytest.raises(StageError):
-        write_settled(StorageFolder(str(tmp_path / "file")), "r-2", 0, [before])
+        write_statuses(StorageFolder(str(tmp_path / "file")), "r-2", 0, [before])
     assert entries_in(str(tmp_path), {}) == before

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from instep.stage.timeouts import CallTimeout, Silence, timed_connection, within
+from instep.stage.timeouts import CallTimeout, Silence, call_within, timed_connection
 from postgres_server import Database
 
 
@@ -67,14 +67,14 @@ def test_what_comes_too_late_is_given_back(gate: threading.Event) -> None:
         return 7
 
     with pytest.raises(Silence):
-        within(0.05, slow, late.append)
+        call_within(0.05, slow, late.append)
     assert late == []
     gate.set()
     until = time.monotonic() + 300
     while not late and time.monotonic() < until:
         time.sleep(0.01)
     assert late == [7]
-    assert within(300, lambda: 8, late.append) == 8
+    assert call_within(300, lambda: 8, late.append) == 8
     assert late == [7]
 
 

@@ -80,7 +80,7 @@ class TestKeys:
 
 class TestIdempotency:
     def test_kept_for_a_day_for_its_caller(self, any_store: Store, clock: Clock) -> None:
-        find, keep = any_store.idempotency.find, any_store.idempotency.keep
+        find, keep = any_store.idempotency.find, any_store.idempotency.store_answer
         keep("k-1", "t", b"asked", 201, {"id": 1})
         found = find("k-1", "t")
         assert found is not None
@@ -96,7 +96,7 @@ class TestIdempotency:
 
     def test_equal_requests_do_not_look_it(self, any_store: Store) -> None:
         for token in ("a", "b"):
-            any_store.idempotency.keep("k-1", token, b"asked", 200, {})
+            any_store.idempotency.store_answer("k-1", token, b"asked", 200, {})
         found = [any_store.idempotency.find("k-1", token) for token in ("a", "b")]
         assert len({one.digest for one in found if one}) == 2
         assert all(one.answers(b"asked") for one in found if one)

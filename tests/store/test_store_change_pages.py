@@ -117,9 +117,9 @@ def test_the_same_change_elsewhere_follows_its_words(any_store: Store) -> None:
     for name in ("a", "b"):
         any_store.reviews.record(name, [finding("x", column="x")], "f")
     [of_a] = any_store.reviews.find("a")
-    assert any_store.changes.elsewhere([of_a]) == {of_a.id: 1}
+    assert any_store.changes.count_elsewhere([of_a]) == {of_a.id: 1}
     any_store.reviews.record("b", [replace(finding("x", column="x"), summary="in other words")], "f")
-    assert any_store.changes.elsewhere([of_a]) == {of_a.id: 0}
+    assert any_store.changes.count_elsewhere([of_a]) == {of_a.id: 0}
 
 
 def test_the_same_change_elsewhere_counts_connections(any_store: Store) -> None:
@@ -127,8 +127,8 @@ def test_the_same_change_elsewhere_counts_connections(any_store: Store) -> None:
         any_store.reviews.record(name, [finding(name, column="x"), finding(f"{name}2", column=name)], "f")
     [of_a] = any_store.changes.page(ChangeSearch({"a"}, text="orders.x"))
     [own] = any_store.changes.page(ChangeSearch({"a"}, text="orders.a"))
-    assert any_store.changes.elsewhere([of_a, own]) == {of_a.id: 2, own.id: 0}
-    assert any_store.changes.elsewhere([of_a], {"a", "b"}) == {of_a.id: 1}, "hidden ones are not counted"
+    assert any_store.changes.count_elsewhere([of_a, own]) == {of_a.id: 2, own.id: 0}
+    assert any_store.changes.count_elsewhere([of_a], {"a", "b"}) == {of_a.id: 1}, "hidden ones are not counted"
 
 
 def test_an_expression_may_fit_more_names_than_one_statement_takes(any_store: Store) -> None:
@@ -152,7 +152,7 @@ def test_fifty_thousand_changes_take_as_many_statements_as_few(store: Store, tex
     with read(store) as page:
         found = store.changes.page(search)
     with read(store) as beside:
-        store.changes.elsewhere(found)
+        store.changes.count_elsewhere(found)
         store.changes.rows(found)
         store.comments.counts([one.id for one in found])
     with read(store) as counted:

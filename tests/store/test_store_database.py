@@ -70,9 +70,9 @@ def test_calls_in_a_transaction_commit_together(any_store: Store) -> None:
 
 def test_a_call_that_fails_inside_a_transaction_undoes_only_itself(any_store: Store) -> None:
     with any_store.transaction():
-        any_store.names.hold("c", "lake", {("public", "t"): ("n", "t")})
+        any_store.names.set_owned("c", "lake", {("public", "t"): ("n", "t")})
         with pytest.raises(Conflict):
-            any_store.names.hold("d", "lake", {("public", "t"): ("n", "t")})
+            any_store.names.set_owned("d", "lake", {("public", "t"): ("n", "t")})
         any_store.pauses.pause("c", "after the failure")
     assert any_store.connections.get("c")
     assert any_store.pauses.connection("c") is not None

@@ -32,7 +32,7 @@ from instep.store.tables.catalogs import connections
 from instep.store.tables.columns import Utc
 from instep.store.work.jobs import FIRST, LONGEST, SPREAD, backoff
 from instep.store.work.runs import Heartbeat
-from instep.store.work.schedules import Look
+from instep.store.work.schedules import SourceInspection
 
 T = ("public", "t")
 U = ("public", "u")
@@ -41,21 +41,21 @@ MINUTE = timedelta(minutes=1)
 
 def test_a_place_in_the_log_belongs_to_one_at_a_time(any_store: Store, clock: Clock) -> None:
     positions = any_store.positions
-    assert (positions.at("mail"), positions.take("mail", 60)) == (0, 0)
-    assert positions.take("mail", 60) is None
-    assert positions.take("other", 60) == 0
-    positions.keep("mail", 7)
+    assert (positions.at("mail"), positions.claim("mail", 60)) == (0, 0)
+    assert positions.claim("mail", 60) is None
+    assert positions.claim("other", 60) == 0
+    positions.advance("mail", 7)
     clock.forward(59.9)
-    assert positions.take("mail", 60) is None
+    assert positions.claim("mail", 60) is None
     clock.forward(0.1)
-    assert positions.take("mail", 60) == positions.at("mail") == 7
+    assert positions.claim("mail", 60) == positions.at("mail") == 7
     positions.leave("mail")
-    assert positions.take("mail", 60) == 7
+    assert positions.claim("mail", 60) == 7
     positions.leave("mail", 5)
     clock.forward(4)
-    assert positions.take("mail", 60) is None
+    assert positions.claim("mail", 60) is None
     clock.forward(1)
-    assert positions.take("mail", 60) == 7
+    assert positions.claim("mail", 60) == 7
     assert any_store.totals.all() == {}
 
 
@@ -101,11 +101,11 @@ def test_the_first_cursor_of_a_column_stands(any_store: Store) -> None:
     assert marks.of("shop") == {a: '"3"', b: '"2"'}
 
 
-def look(source: str = "pg", settings: str = "s1", after: int = 0, **changes: Any) -> Look:
-    return replace(Look(source, settings, "shop", "f1", START + after * MINUTE), **changes)
+def look(source: str = "pg", settings: str = "s1", after: int = 0, **changes: Any) -> SourceInspection:
+    return replace(SourceInspection(source, settings, "shop", "f1", START + after * MINUTE), **changes)
 
 
-LOOKS: list[tuple[str, list[Look], Look | None]] = [
+LOOKS: list[tuple[str, list[SourceInspection], SourceInspection | None]] = [
     ("none", [], None),
     ("of another source", [look(source="my")], None),
     ("under other settings", [look(settings="s0")], None),
@@ -119,10 +119,12 @@ LOOKS: list[tuple[str, list[Look], Look | None]] = [
 
 
 @pytest.mark.parametrize(("noted", "expected"), [c[1:] for c in LOOKS], ids=[c[0] for c in LOOKS])
-def test_the_last_look_at_a_source(store: Store, noted: list[Look], expected: Look | None) -> None:
+def test_the_last_look_at_a_source(
+    store: Store, noted: list[SourceInspection], expected: SourceInspection | None
+) -> None:
     for one in noted:
-        store.looks.note(one)
-    assert store.looks.last("pg", "s1") == expected
+        store.inspections.note(one)
+    assert store.inspections.last("pg", "s1") == expected
 
 
 def test_a_detector_switches_itself_off_for_its_first_reason(any_store: Store, clock: Clock) -> None:
@@ -151,12 +153,12 @@ def test_an_error_sets_off_one_detection_in_a_while(store: Store, clock: Clock, 
 
 SETUPS: list[tuple[str, list[tuple[str, str]], str, list[str]]] = [
     ("nothing is known", [], "", []),
-    ("a run that goes well is no news", [("seen", "")], "", []),
-    ("a run that fails is", [("seen", "no login")], "no login", ["no login"]),
-    ("once", [("seen", "no login"), ("seen", "no login")], "no login", ["no login"]),
-    ("it works again", [("seen", "no login"), ("seen", "")], "", ["no login", ""]),
+    ("a run that goes well is no news", [("record_result", "")], "", []),
+    ("a run that fails is", [("record_result", "no login")], "no login", ["no login"]),
+    ("once", [("record_result", "no login"), ("record_result", "no login")], "no login", ["no login"]),
+    ("it works again", [("record_result", "no login"), ("record_result", "")], "", ["no login", ""]),
     ("each test is told", [("tested", ""), ("tested", "")], "", ["", ""]),
-    ("a test after a run", [("seen", "a"), ("tested", "b"), ("seen", "")], "", ["a", "b", ""]),
+    ("a test after a run", [("record_result", "a"), ("tested", "b"), ("record_result", "")], "", ["a", "b", ""]),
 ]
 
 
@@ -228,8 +230,8 @@ def test_what_comes_again_fires_once(any_store: Store) -> None:
 def test_an_answer_is_given_again_for_a_day(any_store: Store, clock: Clock) -> None:
     answers = any_store.idempotency
     assert answers.find("ann", "t-1") is None
-    answers.keep("ann", "t-1", b'{"password":"hunter2"}', 202, {"run": "r-1"})
-    answers.keep("bo", "t-1", b"other", 200, {})
+    answers.store_answer("ann", "t-1", b'{"password":"hunter2"}', 202, {"run": "r-1"})
+    answers.store_answer("bo", "t-1", b"other", 200, {})
     found = answers.find("ann", "t-1")
     assert found is not None
     assert (found.status, found.body) == (202, {"run": "r-1"})
@@ -240,7 +242,7 @@ def test_an_answer_is_given_again_for_a_day(any_store: Store, clock: Clock) -> N
     assert answers.find("ann", "t-1") == found
     clock.forward(1)
     assert answers.find("ann", "t-1") is None
-    answers.keep("ann", "t-1", b"anew", 200, {"run": "r-2"})
+    answers.store_answer("ann", "t-1", b"anew", 200, {"run": "r-2"})
     again = answers.find("ann", "t-1")
     assert again is not None
     assert again.body == {"run": "r-2"}
@@ -316,12 +318,12 @@ def test_who_runs() -> None:
     me = this_process()
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    assert (me.pid, me.gone) == (os.getpid(), False)
-    assert Owner(me.host, ended.pid).gone
-    assert not Owner("elsewhere", ended.pid).gone
-    assert not replace(me, started="").gone
+    assert (me.pid, me.is_ended) == (os.getpid(), False)
+    assert Owner(me.host, ended.pid).is_ended
+    assert not Owner("elsewhere", ended.pid).is_ended
+    assert not replace(me, started="").is_ended
     if me.started:
-        assert replace(me, started=me.started + "1").gone
+        assert replace(me, started=me.started + "1").is_ended
 
 
 def test_a_heartbeat_tells_that_the_run_was_taken_over(url: str) -> None:
@@ -331,7 +333,7 @@ def test_a_heartbeat_tells_that_the_run_was_taken_over(url: str) -> None:
             beat.check()
             store.runs.finish(run, "failed")
             beat._thread.join(300)
-            assert beat.lost
+            assert beat.is_lost
             with pytest.raises(Fenced, match=f"{run.id} was taken over"):
                 beat.check()
 

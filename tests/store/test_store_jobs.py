@@ -302,7 +302,7 @@ def test_workers_live_as_long_as_they_say_so(any_store: Store, clock: Clock) -> 
     clock.forward(59)
     assert [w.id for w in any_store.workers.live()] == [worker.id]
     clock.forward(2)
-    assert any_store.workers.live() == any_store.workers.gone() == []
+    assert any_store.workers.live() == any_store.workers.ended_ids() == []
     any_store.workers.beat(worker, stopping=True)
     assert any_store.workers.live() == []
     any_store.workers.leave(worker)

@@ -20,10 +20,10 @@ def test_old_names_are_recorded_once_follow_and_end(any_store: Store) -> None:
     a, b = names.of("shop")
     assert [replace(n, number=0) for n in (a, b)] == [A, B]
     moved = replace(a, table=("shop", "u"), column="sum", batch="", shown="shop.u__compat")
-    names.keep("shop", [moved])
+    names.replace_all("shop", [moved])
     assert names.of("shop") == [moved]
     names.add("shop", [replace(A, batch="p-2 r-2")])
     names.extend(a.number, AT + timedelta(days=60))
     assert [(n.until - AT).days for n in names.of("shop")] == [60, 30]
-    names.keep("shop", [])
+    names.replace_all("shop", [])
     assert (names.of("shop"), names.of("twin")) == ([], [])

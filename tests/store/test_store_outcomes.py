@@ -31,6 +31,6 @@ def test_the_last_good_and_the_last_bad_end(any_store: Store, clock: Clock) -> N
 def test_paused_as_a_whole(any_store: Store) -> None:
     any_store.pauses.pause("a", "manually")
     any_store.pauses.pause("b", "its key", table=("s", "t"))
-    assert any_store.pauses.whole(["a", "b", "c"]) == {"a"}
+    assert any_store.pauses.paused_connections(["a", "b", "c"]) == {"a"}
     any_store.pauses.resume("a", who="ann")
-    assert any_store.pauses.whole(["a"]) == frozenset()
+    assert any_store.pauses.paused_connections(["a"]) == frozenset()

@@ -12,7 +12,7 @@ from store_world import START, Clock, finding
 
 from instep.store.catalogs.plans import PlannedStep
 from instep.store.server.change_pages import ChangeSearch
-from instep.store.server.pages import Only, Place, page_of
+from instep.store.server.pages import Place, RowFilter, page_of
 from instep.store.store import Store
 from instep.store.tables.catalogs import reviews, runs
 
@@ -64,7 +64,7 @@ def test_runs_come_once_each(tmp_path_factory: pytest.TempPathFactory, times: li
             store.runs.finish(store.runs.claim(f"c{number}", "sync"), "done")
         found: list[str] = []
         place: Place | None = None
-        while page := store.pages.runs(Only(), place, limit):
+        while page := store.pages.runs(RowFilter(), place, limit):
             found += [r.id for r in page]
             place = (page[-1].started, page[-1].id)
         assert len(found) == len(set(found)) == len(times)
@@ -112,7 +112,7 @@ PAGES = {
     "changes": page_of(reviews, reviews.c.first_seen, ChangeSearch(), BEHIND, 100),
     "open changes": page_of(reviews, reviews.c.first_seen, ChangeSearch(statuses=("open",)), BEHIND, 100),
     "changes of one": page_of(reviews, reviews.c.first_seen, ChangeSearch({"c"}), BEHIND, 100),
-    "runs": page_of(runs, runs.c.started, Only(), BEHIND, 100),
+    "runs": page_of(runs, runs.c.started, RowFilter(), BEHIND, 100),
 }
 
 

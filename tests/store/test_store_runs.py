@@ -200,20 +200,20 @@ def test_a_lock_that_stays_is_told(url: str) -> None:
 
 class TestOwner:
     def test_this_process_lives(self) -> None:
-        assert not this_process().gone
+        assert not this_process().is_ended
 
     def test_another_hosts_process_is_never_gone(self) -> None:
-        assert not Owner("elsewhere", 1 << 22, "1").gone
+        assert not Owner("elsewhere", 1 << 22, "1").is_ended
 
     def test_a_reused_process_id_is_another_process(self) -> None:
-        assert replace(this_process(), started="1").gone
+        assert replace(this_process(), started="1").is_ended
 
     def test_a_process_of_somebody_else_lives(self) -> None:
-        assert not Owner(this_process().host, 1).gone
+        assert not Owner(this_process().host, 1).is_ended
 
     def test_without_proc_the_process_id_decides(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(owner, "_stat", lambda pid: ("", ""))
-        assert not replace(this_process(), started="").gone
+        assert not replace(this_process(), started="").is_ended
 
 
 def leased(store: Store, run: Run) -> datetime:
@@ -235,7 +235,7 @@ class TestHeartbeat:
                 with pytest.raises(RunInProgress):
                     store.runs.claim("c", "sync")
                 beat.check()
-                assert not beat.lost
+                assert not beat.is_lost
             store.runs.finish(run, "done")
 
     def test_it_tells_of_a_take_over(self, url: str, clock: Clock) -> None:

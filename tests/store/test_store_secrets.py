@@ -165,7 +165,7 @@ def test_versions_of_one_field(sealing: Store) -> None:
     other = sealing.secrets.put("source", "shop", "/tls/key", "three", who="bob")
     assert [r.place.version for r in sealing.secrets.of("source", "shop")] == [1, 2, 1]
     assert [sealing.secrets.open(id, "source", "shop", "/password") for id in (first, second)] == ["one", "two"]
-    assert sealing.secrets.keep("source", "shop", {second, other}) == 1
+    assert sealing.secrets.delete_others("source", "shop", {second, other}) == 1
     assert [(r.id, r.who) for r in sealing.secrets.of("source", "shop")] == [(second, "bob"), (other, "bob")]
     for place in (("source", "shop", "/tls/key"), ("source", "other", "/password")):
         with pytest.raises(InstepError, match="no secret"):
@@ -197,7 +197,7 @@ def test_no_byte_of_the_database_shows_a_secret(url: str, tmp_path: Path) -> Non
             store.secrets.put("source", f"s{at}", "/password", CANARY, who="eve")
         store.secrets._keys = lambda: BOTH
         store.secrets.rotate(batch=7)
-        store.secrets.keep("source", "s1", ())
+        store.secrets.delete_others("source", "s1", ())
         files = [f for f in tmp_path.iterdir() if f.is_file()]
         found = b"".join(f.read_bytes() for f in files)
         assert len(files) == 3, "the log of writes, too"

@@ -30,18 +30,18 @@ def test_connections(any_store: Store, clock: Clock) -> None:
 
 def test_destination_names(any_store: Store) -> None:
     names, old, new = any_store.names, ("shop", "orders"), ("shop", "orders_v2")
-    names.hold("c", "lake", {ORDERS: old})
-    names.hold("c", "lake", {ORDERS: old})
+    names.set_owned("c", "lake", {ORDERS: old})
+    names.set_owned("c", "lake", {ORDERS: old})
     with pytest.raises(Conflict, match=r"shop.orders of destination lake belongs to another connection"):
-        names.hold("d", "lake", {ITEMS: new, ORDERS: old})
+        names.set_owned("d", "lake", {ITEMS: new, ORDERS: old})
     assert names.of("d") == {}
-    names.hold("d", "other", {ORDERS: old})
-    names.hold("c", "lake", {ORDERS: new, ITEMS: old})
-    names.hold("c", "lake", {ORDERS: old, ITEMS: new})
+    names.set_owned("d", "other", {ORDERS: old})
+    names.set_owned("c", "lake", {ORDERS: new, ITEMS: old})
+    names.set_owned("c", "lake", {ORDERS: old, ITEMS: new})
     assert names.of("c") == {ORDERS: old, ITEMS: new}
     assert names.owners("lake", [old, ("shop", "x")]) == {old: "c"}
     assert names.owners("other", [old, new]) == {old: "d"}
-    names.hold("c", "lake", {})
+    names.set_owned("c", "lake", {})
     assert (names.of("c"), names.owners("lake", [])) == ({}, {})
 
 
@@ -56,7 +56,7 @@ def test_a_loaded_connection_stays(store: Store, destination: str, namespace: st
     store.connections.put("c", destination="lake", namespace="shop")
     store.connections.put("c", destination="lake", namespace="shop2")
     store.connections.put("c", destination="lake", namespace="shop")
-    store.names.hold("c", "lake", {ORDERS: ("shop", "orders")})
+    store.names.set_owned("c", "lake", {ORDERS: ("shop", "orders")})
     for ask in (store.connections.put, store.connections.check):
         with pytest.raises(Blocked, match=said):
             ask("c", destination=destination, namespace=namespace)

@@ -102,14 +102,14 @@ def test_a_whole_read_that_never_comes_is_no_success(make_world: MakeWorld, monk
     world.run("CREATE TABLE t (id INTEGER PRIMARY KEY, u INTEGER NOT NULL)", "INSERT INTO t VALUES (1, 1), (2, 9)")
     world.sync()
     world.run("INSERT INTO t VALUES (3, 5)")
-    looks, plain = [0], SqliteSnapshot.moved
+    looks, plain = [0], SqliteSnapshot.changed_tables
 
     def moved(snapshot: SqliteSnapshot, catalog: Catalog) -> frozenset[tuple[str, str]]:
         looks[0] += 1
         return plain(snapshot, catalog) if looks[0] == 1 else frozenset(t.ref for t in catalog.tables)
 
     with monkeypatch.context() as patch:
-        patch.setattr(SqliteSnapshot, "moved", moved)
+        patch.setattr(SqliteSnapshot, "changed_tables", moved)
         report = world.sync()
     [result] = report.tables
     assert (result.status, "its schema changed" in str(result.error)) == ("failed", True)

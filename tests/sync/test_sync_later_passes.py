@@ -13,7 +13,7 @@ from sync_world import MakeWorld, World, cursor, preset
 
 def at_the_first_look(monkeypatch: pytest.MonkeyPatch, before: Callable[[], None], after: Callable[[], None]) -> None:
     """`before` happens while the first table is read, `after` once it was found unmoved."""
-    real, looks = SqliteSnapshot.moved, [0]
+    real, looks = SqliteSnapshot.changed_tables, [0]
 
     def moved(snapshot: SqliteSnapshot, catalog: Catalog) -> frozenset[tuple[str, str]]:
         looks[0] += 1
@@ -24,7 +24,7 @@ def at_the_first_look(monkeypatch: pytest.MonkeyPatch, before: Callable[[], None
         after()
         return found
 
-    monkeypatch.setattr(SqliteSnapshot, "moved", moved)
+    monkeypatch.setattr(SqliteSnapshot, "changed_tables", moved)
 
 
 def two_tables(world: World) -> World:

@@ -32,10 +32,10 @@ from lock_phases import Phases
 from sync_world import MakeWorld, World, cursor, preset
 
 ROWS = 40_000
-PLANNED = ("discover", "chunks", "cursor_bounds", "count", "fault", "moved")
+PLANNED = ("discover", "chunks", "cursor_bounds", "count", "filter_error", "changed_tables")
 MODES: dict[str, tuple[TableSettings, set[str]]] = {
-    "whole": (TableSettings(), {"discover", "chunks", "amid read", "read", "moved"}),
-    "cursor": (cursor("v", filter="v >= 0"), {"cursor_bounds", "fault", "amid read", "later amid read"}),
+    "whole": (TableSettings(), {"discover", "chunks", "amid read", "read", "changed_tables"}),
+    "cursor": (cursor("v", filter="v >= 0"), {"cursor_bounds", "filter_error", "amid read", "later amid read"}),
     "keyless": (TableSettings(mode="full_refresh"), {"amid read"}),
 }
 
@@ -249,12 +249,12 @@ def test_a_table_of_mariadb_is_free_in_every_phase_of_a_sync(
     )
     with monkeypatch.context() as patch:
         phases = Phases(patch, maria_act(world))
-        phases.behind(MySqlSnapshot, "discover", "chunks", "cursor_bounds", "count", "moved")
+        phases.behind(MySqlSnapshot, "discover", "chunks", "cursor_bounds", "count", "changed_tables")
         phases.amid(MySqlSession, "read")
         assert (report := world.sync()).status == "done", report.tables
         world.run("UPDATE t SET v = v + 5000 WHERE id % 3 = 0", "DELETE FROM t WHERE id = 7")
         assert (report := world.sync()).status == "done", report.tables
-    assert phases.met.keys() >= {"discover", "chunks", "amid read", "moved"}, phases.met
+    assert phases.met.keys() >= {"discover", "chunks", "amid read", "changed_tables"}, phases.met
     equal(world)
 
 
@@ -288,7 +288,7 @@ def test_a_sqlite_file_is_free_in_every_phase_of_a_sync(
         assert (report := world.sync()).status == "done", report.tables
         world.run("UPDATE t SET v = v + 5000 WHERE id % 3 = 0", "DELETE FROM t WHERE id = 7")
         assert (report := world.sync()).status == "done", report.tables
-    assert phases.met.keys() >= {"chunks", "moved", "amid read", "read"}, phases.met
+    assert phases.met.keys() >= {"chunks", "changed_tables", "amid read", "read"}, phases.met
     world.run("UPDATE t SET v = v + 10000 WHERE id = 1")
     world.sync()
     equal(world)

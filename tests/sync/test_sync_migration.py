@@ -7,7 +7,7 @@ import pytest
 from instep.lineage.migration.statements import read_migration
 from instep.schema.policy.policy import Policy, Rule
 from instep.schema.policy.similarity import PROPOSAL
-from instep.sync.operations.check_migration import MigrationCheck, dialect_of, foresee
+from instep.sync.operations.check_migration import MigrationCheck, dialect_of, predict_migration
 from sync_world import MakeWorld, World
 
 SCRIPT = [
@@ -34,7 +34,9 @@ def loaded(make_world: MakeWorld, kind: str) -> World:
 
 
 def checked(world: World, statements: list[str]) -> MigrationCheck:
-    return foresee(world.context, read_migration([("m.sql", ";\n".join(statements))], dialect_of(world.context)))
+    return predict_migration(
+        world.context, read_migration([("m.sql", ";\n".join(statements))], dialect_of(world.context))
+    )
 
 
 @pytest.mark.sampled

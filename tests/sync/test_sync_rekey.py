@@ -123,7 +123,7 @@ def test_a_table_that_is_read_anew_takes_a_key_of_another_type(
     world.run(*RETYPED[kind])
     assert world.statuses(world.sync()) == {"t": "paused"}
     stays = rekey.prepare(world.context, f"{world.case.schema}.t", ["id"], "rekey")
-    assert "keeps its history" in stays.why_not or "has another type at the source (id)" in stays.why_not
+    assert "keeps its history" in stays.blocker or "has another type at the source (id)" in stays.blocker
     assert set_key(world, "id", way=way, allowed=("*",)).settles
     assert (world.reviews("open"), world.pauses()) == ({}, {})
     for _ in range(2):

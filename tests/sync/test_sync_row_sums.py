@@ -213,10 +213,10 @@ class Frames:
         return spark.range(0, self.rows, 1, len(chunks)).selectExpr("xxhash64(id)", "cast(id as string)")
 
     @property
-    def settle(self) -> Callable[[Chunk, pa.RecordBatch], pa.RecordBatch]:
+    def batch_normalizer(self) -> Callable[[Chunk, pa.RecordBatch], pa.RecordBatch]:
         return as_it_is
 
-    def fault(self, error: BaseException) -> str:
+    def read_error(self, error: BaseException) -> str:
         return str(error)
 
 

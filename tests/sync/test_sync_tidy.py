@@ -17,7 +17,7 @@ from instep.destinations.iceberg.evolve import undo as iceberg_undo
 from instep.destinations.iceberg.evolve.undo import DAY_MS, now_ms
 from instep.model import Run
 from instep.sync.housekeeping import forget_dropped, is_first_today
-from instep.temporary import Temporary, remove_abandoned
+from instep.temporary import TemporaryFolder, remove_abandoned
 from sync_world import World, preset
 
 
@@ -120,7 +120,7 @@ def test_what_killed_runs_left_in_temporary_folders(
 def test_folders_that_only_look_like_abandoned_ones_stay(tmp_path: Path) -> None:
     """Anybody may put something beside them, and a sync may run as a user who may remove all of it."""
     victim, place = tmp_path / "victim", tmp_path / "temporary"
-    made = Temporary("rows", str(tmp_path))
+    made = TemporaryFolder("rows", str(tmp_path))
     mark = Path(made.path).with_name("lock").read_text()
     for folder in (victim, place / "instep-notes", place / "instep-marked"):
         (folder / "files").mkdir(parents=True)
@@ -145,7 +145,7 @@ def test_folders_that_only_look_like_abandoned_ones_stay(tmp_path: Path) -> None
 def test_a_folder_whose_process_was_killed_before_it_had_a_lock(tmp_path: Path) -> None:
     (place := tmp_path / "place").mkdir()
     old, new, used = (place / f"instep-rows-{name}" for name in ("old", "new", "used"))
-    mark = Path((made := Temporary("rows", str(tmp_path))).path).with_name("lock").read_text()
+    mark = Path((made := TemporaryFolder("rows", str(tmp_path))).path).with_name("lock").read_text()
     made.close()
     for folder in (old, new, used):
         (folder / "files").mkdir(parents=True)

@@ -153,7 +153,7 @@ def test_another_key_is_refused_and_a_rebuild_keeps_a_copy(from_postgres: World)
     assert "its versions have the old one" in str((world.sync().notes, world.sync().tables))
     assert versions(world) == [(1, "A", 2, None), (1, "a", 1, 2), (2, "b", 1, None)]
     for way in ("rekey", "clear"):
-        assert "keeps its history" in set_key.prepare(world.context, "public.t", ["id", "a"], way).why_not
+        assert "keeps its history" in set_key.prepare(world.context, "public.t", ["id", "a"], way).blocker
     _, place = set_key.carry_out(world.context, set_key.prepare(world.context, "public.t", ["id", "a"], "rebuild"))
     done(world)
     assert versions(world) == [(1, "A", 1, None), (2, "b", 1, None)]

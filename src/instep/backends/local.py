@@ -220,7 +220,7 @@ class LocalBackend:
     def listing(self, query: Query, limit: int | None = None) -> Listing:
         """Return at most `limit` items of a list, and the record of what it has beside them."""
         work: QueryWork = work_of(query_for(query))()
-        return Listing(self._items(work, query, limit), work.beside(self._seen, query))
+        return Listing(self._items(work, query, limit), work.page_summary(self._seen, query))
 
     def _items(self, work: QueryWork, query: Query, limit: int | None) -> list[Any]:
         found = work.items(self._seen, query, None, _ALL if limit is None else limit)

@@ -59,7 +59,7 @@ class Listing:
     """The items of a list, and the record of what it has beside them."""
 
     items: Sequence[Any] = field(repr=False)
-    beside: Any = None
+    page_summary: Any = None
 
 
 class Backend(Protocol):

@@ -12,12 +12,12 @@ from instep.backends.calls import raise_refused
 from instep.backends.decode import record
 from instep.backends.http.client import Client, part
 from instep.backends.protocol import ChangeDetails, Listing
-from instep.backends.remote_jobs import Follower, Works
+from instep.backends.remote_jobs import Follower, RemoteJobs
 from instep.backends.rollout_steps import follow_step
-from instep.control.rollouts.waves import ConnectionGroup, among
+from instep.control.rollouts.waves import ConnectionGroup, members_of
 from instep.errors import InstepError, NotFound, ProjectError
 from instep.operations.queries.work import GetConnection, ListConnections
-from instep.operations.registry import beside_of, immediate_for, query_for, result_of, spec_for
+from instep.operations.registry import immediate_for, page_summary_of, query_for, result_of, spec_for
 from instep.operations.spec import (
     ImmediateRequest,
     ImmediateSpec,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RemoteOperations:
-    works: Works
+    works: RemoteJobs
 
     def prepare(self, connection: str, request: Request) -> Preview:
         found = self._done(connection, request, {"preview": True})
@@ -59,7 +59,7 @@ class RemoteOperations:
         return self.works.begin(connection, _below(spec_for(request)), {**body, **why})
 
     def run(self, connection: str, request: Request) -> Any:
-        job = self.works.follower.over(self.begin(connection, request)["id"])
+        job = self.works.follower.wait_until_over(self.begin(connection, request)["id"])
         return self.works.answer(job, result_of(spec_for(request)))
 
     def perform(self, request: ImmediateRequest) -> Any:
@@ -107,7 +107,7 @@ class RemoteBackend:
     ) -> None:
         self._api, self._follower, self.folder = client, follower, folder
         self._notify = say
-        self._works = works = Works(client, follower, say)
+        self._works = works = RemoteJobs(client, follower, say)
         self.operations = RemoteOperations(works)
 
     def __enter__(self) -> Self:
@@ -160,13 +160,13 @@ class RemoteBackend:
     def listing(self, query: Query, limit: int | None = None) -> Listing:
         """Return at most `limit` items of a list, and the record of what its first page has beside them."""
         spec, path, parameters = _address(query, query_for(query))
-        beside = record(beside_of(spec), self._api.get(path, **parameters, limit=1))
+        beside = record(page_summary_of(spec), self._api.get(path, **parameters, limit=1))
         return Listing(self.items(query, limit), beside)
 
     def detect_group(self, group: ConnectionGroup) -> Mapping[str, str]:
         """Queue all detections at once, then wait for one after the other."""
         failed: dict[str, str] = {}
-        names = among(group, [(one.name, one.destination, one.tags) for one in self.items(ListConnections())])
+        names = members_of(group, [(one.name, one.destination, one.tags) for one in self.items(ListConnections())])
         jobs = {name: self._works.begin(name, "detect", {"why": "rollout"})["id"] for name in names}
         for name, job in jobs.items():
             try:

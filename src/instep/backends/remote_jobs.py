@@ -20,7 +20,7 @@ FIRST = 0.1
 """Seconds between two looks at a job: the first ones come sooner, because much is done at once."""
 
 
-class Shows(Protocol):
+class ProgressDisplay(Protocol):
     """The display of progress, as `sync.progress.Progress` declares it."""
 
     def step(self, text: str) -> None: ...
@@ -46,7 +46,7 @@ class Follower:
     """Waits for jobs of a server and shows their progress."""
 
     client: Client
-    watch: Callable[[], AbstractContextManager[Shows]]
+    watch: Callable[[], AbstractContextManager[ProgressDisplay]]
     """Draws what is told while a job is waited for."""
     left: Callable[[str], None]
     """Called with its id when the user stops waiting: the job goes on."""
@@ -55,29 +55,29 @@ class Follower:
 
     def done(self, id: str) -> Job:
         """Return the job once it is over; the error that it ended with."""
-        job = self.over(id)
+        job = self.wait_until_over(id)
         if job.status != "done":
             raise error_of(job)
         return job
 
-    def over(self, id: str) -> Job:
+    def wait_until_over(self, id: str) -> Job:
         """Return the job once it is over, however it ended."""
         try:
-            with self.watch() as shows:
-                return self._until_over(id, shows)
+            with self.watch() as display:
+                return self._until_over(id, display)
         except KeyboardInterrupt:
             self.left(id)
             raise
 
-    def _until_over(self, id: str, shows: Shows) -> Job:
+    def _until_over(self, id: str, display: ProgressDisplay) -> Job:
         shown, waits = _Shown(), self.waits()
         while not (job := record(Job, self.client.get(f"/queue/{part(id)}"))).over:
             if (text := job_status(job)) != shown.status:
-                shows.step(text)
+                display.step(text)
                 shown.status = text
             if job.status == "running":
-                self._show_events(job, shown, shows)
-                self._show_received(shown, shows)
+                self._show_events(job, shown, display)
+                self._show_received(shown, display)
             self.sleep(next(waits))
         return job
 
@@ -88,31 +88,31 @@ class Follower:
             yield min(wait, self.poll)
             wait = min(2 * wait, self.poll)
 
-    def _show_events(self, job: Job, shown: _Shown, shows: Shows) -> None:
+    def _show_events(self, job: Job, shown: _Shown, display: ProgressDisplay) -> None:
         """Show the events of the connection since the job began, oldest first."""
         page = self.client.get("/events", connection=job.connection, limit=200)["items"]
         for event in reversed(page):
             if event["number"] > shown.event and (not job.started or event["at"] >= _text(job)):
-                _show_event(event["type"], event["data"], shown, shows)
+                _show_event(event["type"], event["data"], shown, display)
         shown.event = max([shown.event, *(int(e["number"]) for e in page)])
 
-    def _show_received(self, shown: _Shown, shows: Shows) -> None:
+    def _show_received(self, shown: _Shown, display: ProgressDisplay) -> None:
         """Show what a connector has sent so far, as the record of the run has it every few seconds."""
         if shown.run:
             received = self.client.get(f"/runs/{part(shown.run)}")["detail"].get("received") or {}
             for path, one in received.items():
-                shows.received(path, int(one["rows"]), int(one["expected"]))
+                display.received(path, int(one["rows"]), int(one["expected"]))
 
 
-def _show_event(type: str, data: Mapping[str, Any], shown: _Shown, shows: Shows) -> None:
+def _show_event(type: str, data: Mapping[str, Any], shown: _Shown, display: ProgressDisplay) -> None:
     if type == "run.started":
         shown.run = str(data.get("run", ""))
-        shows.step(f"{data.get('kind', 'run')} {shown.run}")
+        display.step(f"{data.get('kind', 'run')} {shown.run}")
     elif type in ("table.loaded", "table.failed"):
         step = "done" if type == "table.loaded" else "failed"
-        shows.table(str(data.get("table", "")), rows=int(data.get("read", 0)), step=step)
+        display.table(str(data.get("table", "")), rows=int(data.get("read", 0)), step=step)
     elif type == "table.maintained":
-        shows.table(str(data.get("table", "")), step="done")
+        display.table(str(data.get("table", "")), step="done")
 
 
 def _text(job: Job) -> str:
@@ -156,7 +156,7 @@ def report_of(client: Client, job: Job) -> SyncReport | None:
 
 
 @dataclass(frozen=True)
-class Works:
+class RemoteJobs:
     """Work that a server's workers do, job by job."""
 
     client: Client

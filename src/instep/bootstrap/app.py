@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from instep.schema.policy.policy import Policy
     from instep.sources.base import Source
     from instep.sources.log import ChangeLog
-    from instep.spark.given import GivenSession
+    from instep.spark.provided_session import GivenSession
     from instep.spark.settings import SparkSettings
     from instep.store.server.secrets import Secrets
     from instep.store.store import Store
     from instep.sync.context import Scope, SyncContext
     from instep.sync.loading.engine import Engine
-    from instep.temporary import Temporary
+    from instep.temporary import TemporaryFolder
 
 
 _log = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ def open_project(folder: Path, spark: SparkSession | None = None) -> App:
     file = find(folder)
     if spark is None:
         return App(load(file), reread=lambda: load(file))
-    from instep.spark.given import GivenSession
+    from instep.spark.provided_session import GivenSession
 
     given = GivenSession(spark)
 
@@ -140,7 +140,7 @@ class App:
             self.store = self._telling(store)
         self.before_close: Callable[[App], None] | None = None
         self.looks_only = False  # what a command writes into the store may be lost: it writes nothing
-        self._copy: Temporary | None = None
+        self._copy: TemporaryFolder | None = None
         self._traces: TraceExporter | None = None
 
     @cached_property
@@ -165,7 +165,7 @@ class App:
     def refresh(self) -> str:
         """Take in what the project file and the `.env` beside it say, if one is another text by now. "" or, once for
         each text, why that is not done: what they said before holds on."""
-        moved = [watch.moved() for watch in self._watches]  # all are asked, so that each text is told once
+        moved = [watch.has_changed() for watch in self._watches]  # all are asked, so that each text is told once
         if self._reread is None or not any(moved):
             return ""
         try:
@@ -304,7 +304,7 @@ class App:
             max_bytes=destination.capabilities.max_name_bytes,
             case_sensitive=destination.capabilities.case_sensitive,
             reserved=destination.capabilities.reserved,
-            given=custom_names_of(project, connection),
+            custom_names=custom_names_of(project, connection),
         )
         settings_of = cache(lambda ref: table_settings(project, connection, ref, policy))
         context = SyncContext(
@@ -400,7 +400,7 @@ class App:
     def spark_conf(self) -> dict[str, str]:
         """Return the settings that a Spark session needs from its start to be used for this project, with every lake
         as a catalog."""
-        from instep.spark.given import start_settings
+        from instep.spark.provided_session import start_settings
 
         settings = self._spark(None)
         for name in self.project.model.destinations:
@@ -503,11 +503,11 @@ def custom_names_of(project: Project, connection: str) -> NamesOf:
         return no_custom_names
 
     @cache
-    def given(ref: tuple[str, str]) -> CustomNames:
+    def names_of_table(ref: tuple[str, str]) -> CustomNames:
         settings = project.table(connection, ref)
         return CustomNames(settings.name, settings.columns)
 
-    return given
+    return names_of_table
 
 
 def table_settings(project: Project, connection: str, table: tuple[str, str], policy: Policy) -> TableSettings:

@@ -87,7 +87,7 @@ def serve(request: ReadRequest, answer: Callable[[Any], None]) -> None:
         source = f"{Path(request.project).resolve()}:{app.project.model.connections[name].source}"
         with temporary(_PURPOSE) as folder:
             _make_room(Path(folder), request, source)
-            _hold(request, context, Path(folder), answer)
+            _serve_snapshot(request, context, Path(folder), answer)
 
 
 def _make_room(folder: Path, request: ReadRequest, source: str) -> None:
@@ -123,7 +123,7 @@ def _others(own: Path, spark: int, source: str) -> list[Path]:
     return [folder for _, folder in sorted(found)]
 
 
-def _hold(request: ReadRequest, context: SyncContext, folder: Path, answer: Callable[[Any], None]) -> None:
+def _serve_snapshot(request: ReadRequest, context: SyncContext, folder: Path, answer: Callable[[Any], None]) -> None:
     from instep.schema.catalog.catalog import Catalog
     from instep.sync.read_source import open_repeatable, plan_read
 
@@ -137,15 +137,15 @@ def _hold(request: ReadRequest, context: SyncContext, folder: Path, answer: Call
             request.on_invalid_value,  # type: ignore[arg-type]
         )
 
-        def look() -> str:
-            if not snapshot.moved(Catalog.of([table])):
+        def outdated() -> str:
+            if not snapshot.changed_tables(Catalog.of([table])):
                 return ""
             return (
                 f"{request.table}: the source's table was rewritten or altered after the snapshot of this read was "
                 "taken, which does not show its rows any more"
             )
 
-        with SnapshotServer("" if request.host else "127.0.0.1", look) as server:
+        with SnapshotServer("" if request.host else "127.0.0.1", outdated) as server:
             answer((server.port, server.token, _parts(snapshot.reader, spec, chunks)))
             _wait(server, folder, request)
 
@@ -174,14 +174,14 @@ def _wait(server: SnapshotServer, folder: Path, request: ReadRequest) -> None:
 
 
 class SnapshotServer:
-    """Keeps tasks connected while they read a snapshot, and tells them what `look` finds wrong with it.
+    """Keeps tasks connected while they read a snapshot, and tells them why it is `outdated`.
 
     A task sends the token and gets `+`; from then on it gets an answer for each byte that it sends.
     """
 
-    def __init__(self, address: str, look: Callable[[], str]) -> None:
+    def __init__(self, address: str, outdated: Callable[[], str]) -> None:
         """Listen at the address ("": at all of this machine)."""
-        self._look, self.token = look, secrets.token_bytes(32)
+        self._outdated, self.token = outdated, secrets.token_bytes(32)
         self._listener = socket.create_server((address, 0), backlog=128)
         self.port = int(self._listener.getsockname()[1])
         self._lock, self._looks = threading.Lock(), threading.Lock()
@@ -250,7 +250,7 @@ class SnapshotServer:
     def _answer(self) -> str:
         try:
             with self._looks:
-                return self._look()
+                return self._outdated()
         except InstepError as error:
             return blot(error.message)
         except Exception as error:

@@ -76,7 +76,7 @@ class TableStatusList(QueryWork):
             and search in ".".join(filter(None, one.table)).casefold()
         )
         loads = table_loads(store, name, list(islice(fitting, limit)))
-        project = context.project.among([name])
+        project = context.project.for_connections([name])
         if not has_target(project.connection(name)):
             return loads
         refs = [one.table for one in loads]
@@ -105,7 +105,7 @@ def _versions(store: Store, names: Sequence[str]) -> Mapping[str, tuple[Accepted
 
 def connection_statuses(context: QueryContext, names: Sequence[str]) -> list[ConnectionStatus]:
     """Return the status of each, by as many statements as for one."""
-    project = context.project.among(names)
+    project = context.project.for_connections(names)
     versions = _versions(context.store, names)
     chosen = decided(project, context.store, {name: catalog for name, (_, catalog) in versions.items()}, names)
     loads = statuses(project, context.store, versions, names, context.open_connection, context.tell)

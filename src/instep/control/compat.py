@@ -87,13 +87,13 @@ class CompatDocuments:
             if new and before is not None:
                 raise Conflict(f"there is a {kind} {name} already", hint="use another name")
             document = self._sealed(kind, name, spec, before, who)
-            self._store.secrets.keep(kind, name, set(secrets_in(document).values()))
+            self._store.secrets.delete_others(kind, name, set(secrets_in(document).values()))
             made = self._store.objects.put(kind, name, document, who=who, links=links, since=since)
             return _shown(made)
 
     def delete(self, kind: Kind, name: str) -> None:
         with self._store.transaction():
-            self._store.secrets.keep(kind, name, ())
+            self._store.secrets.delete_others(kind, name, ())
             self._store.objects.delete(kind, name)
 
     def opened(self, kind: Kind, name: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from instep.project.project import Project
 from instep.project.sections.names import exact
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.contracts.compliance import ContractDifference, ContractTable, check, find
-from instep.schema.contracts.contract import Terms, contract_document
+from instep.schema.contracts.contract import ContractTerms, contract_document
 from instep.schema.selection.selection import Pattern, hashed
 from instep.store.store import Store
 
@@ -39,13 +39,13 @@ def exported(project: Project, store: Store, connection: str, pattern: str = "")
     return contract_document(catalog, _terms(project, store, connection, latest.label))
 
 
-def _terms(project: Project, store: Store, connection: str, version: str) -> Terms:
+def _terms(project: Project, store: Store, connection: str, version: str) -> ContractTerms:
     now, namespace = place_of(project, store, connection).now, project.namespace_of(connection)
 
     def is_hashed(table: Table, column: Column) -> bool:
         return hashed(now, table.ref, column.name)
 
-    return Terms(
+    return ContractTerms(
         id="-".join(filter(None, (project.name, connection))),
         name=connection,
         version=version,

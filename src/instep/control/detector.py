@@ -21,7 +21,7 @@ from instep.schema.policy.policy import OPTION
 from instep.store.catalogs.discoveries import CachedDiscovery
 from instep.store.store import Store
 from instep.store.work.jobs import SCHEDULED, WAITED_FOR
-from instep.store.work.schedules import Look
+from instep.store.work.schedules import SourceInspection
 from instep.suggest import did_you_mean
 
 ON_ERROR_EVERY = timedelta(minutes=10)
@@ -142,11 +142,11 @@ def shared(store: Store, project: Project, job: Job) -> CachedDiscovery | None:
     if job.priority > SCHEDULED or job.options.get("asked"):
         return None
     source = project.source_of(job.connection)
-    look = store.looks.last(source, project.source_hash(source))
+    look = store.inspections.last(source, project.source_hash(source))
     if look is None or not look.fingerprint or look.connection == job.connection:
         return None
     by_error = job.options.get("triggered_by_error")
-    if look.begun < (job.created if by_error else min(job.created, store.looks.now() - SHARED)):
+    if look.begun < (job.created if by_error else min(job.created, store.inspections.now() - SHARED)):
         return None
     known = store.discoveries.get(look.connection)
     return known if known is not None and known.fingerprint == look.fingerprint else None
@@ -158,7 +158,7 @@ def share(store: Store, project: Project, connection: str, begun: datetime) -> N
     if project.model.sources[source].type == "files":
         return  # which files are new is remembered while they are listed
     seen = store.discoveries.fingerprint(connection)
-    store.looks.note(Look(source, project.source_hash(source), connection, seen, begun))
+    store.inspections.note(SourceInspection(source, project.source_hash(source), connection, seen, begun))
 
 
 def disable_after_deletion(store: Store, job: Job, counts: Mapping[str, Mapping[str, int]]) -> None:

@@ -129,7 +129,7 @@ class FreshnessWatch:
         else:
             self._watched.discard(connection)
 
-    def look(self, store: Store, project: Project, now: datetime) -> list[str]:
+    def check_next(self, store: Store, project: Project, now: datetime) -> list[str]:
         """Look at some of the connections: a worker's turn is to be short. Answers what could not be looked at."""
         if not self._left and self._clock() >= self._begun + ROUND:
             self._begun, self._left = self._clock(), sorted(self._watched)
@@ -137,7 +137,7 @@ class FreshnessWatch:
         names = [name for name in names if name in self._watched]
         try:
             if names:
-                note_freshness(store, project.among(names), names, now)
+                note_freshness(store, project.for_connections(names), names, now)
         except ProjectError as error:  # one that is written meanwhile is looked at in the next round
             return [f"freshness: {error.message}"]
         return []

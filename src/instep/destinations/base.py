@@ -244,7 +244,7 @@ class FillSize:
 
 
 @dataclass(frozen=True)
-class Filled:
+class BackfillResult:
     """Result of a backfill of columns: rows that got a value, files that were rewritten, their bytes. Not `whole`: it
     was told to stop in between, and the next one goes on."""
 
@@ -287,7 +287,7 @@ class Maintained:
     notes: tuple[str, ...] = ()  # what was left as it is, and why
 
     @property
-    def something(self) -> bool:
+    def has_effect(self) -> bool:
         """True if anything was done."""
         merged = self.manifests < self.manifests_before
         return bool(self.rewritten or self.snapshots or self.removed or self.orphans or merged)
@@ -321,7 +321,7 @@ HERE = FileWorkers()
 
 
 @dataclass(frozen=True)
-class Upkeep:
+class MaintenanceSpec:
     """One table's maintenance. `run` names whose it is, commits are made under `fence`. `live`: when the oldest run
     that is alive began (milliseconds since 1970, None: there is none); no file that is younger is an orphan. `deep`:
     orphans are looked for. `moving`: files under an earlier partition spec are written again. `session` is asked for

@@ -88,7 +88,7 @@ def check_writable(name: str, *places: Path) -> None:
     """Raise ConnectError for the first file or folder of the destination that may not be written; one that is not
     there yet counts as the folder that it would be made in."""
     for place in places:
-        if why := unwritable_reason(there := _nearest(place)):
+        if why := unwritable_reason(there := _nearest_existing(place)):
             raise ConnectError(f"destination {name}: {there} cannot be written: {why}", hint=_NEXT[why])
 
 
@@ -100,7 +100,7 @@ def has_space(*places: Path) -> bool:
     """Return whether each of these folders takes a file of a few megabytes. The file has no name, so nobody sees it."""
     for place in places:
         try:
-            with tempfile.TemporaryFile(dir=_nearest(place)) as file:
+            with tempfile.TemporaryFile(dir=_nearest_existing(place)) as file:
                 if hasattr(os, "posix_fallocate"):
                     os.posix_fallocate(file.fileno(), 0, _PROBE_BYTES)
                 else:  # macOS
@@ -113,10 +113,10 @@ def has_space(*places: Path) -> bool:
 
 
 def is_writable(place: Path) -> bool:
-    return not unwritable_reason(_nearest(place))
+    return not unwritable_reason(_nearest_existing(place))
 
 
-def _nearest(place: Path) -> Path:
+def _nearest_existing(place: Path) -> Path:
     """Return the file or folder itself, or the first folder above it that is there."""
     return next(found for found in (place, *place.parents) if found.exists())
 

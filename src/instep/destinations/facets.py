@@ -13,17 +13,18 @@ import pyarrow as pa
 
 from instep.destinations.base import (
     HERE,
+    BackfillResult,
     CastSample,
     Commit,
     FileWorkers,
     Fill,
-    Filled,
     FillSize,
     InvalidValueCount,
     Layout,
     LoadOutcome,
     LoadState,
     Maintained,
+    MaintenanceSpec,
     Merge,
     Ref,
     RowLookup,
@@ -34,7 +35,6 @@ from instep.destinations.base import (
     StagingTarget,
     TableSize,
     UndropReport,
-    Upkeep,
 )
 from instep.destinations.filters import ColumnFilter
 from instep.destinations.overflow import OverflowColumn, Promoted
@@ -219,7 +219,7 @@ class WriteFacet(Protocol):
         commit: Commit,
         on_progress: Callable[[int, int], None],
         go_on: Callable[[], bool],
-    ) -> Filled:
+    ) -> BackfillResult:
         """Fill NULLs of a column with its value, never replacing a value, in several commits: `on_progress` gets
         rows and bytes written so far, `go_on` is called after each commit that changed something. Without a session
         it is done in this process. Cursor and accepted fingerprint stay."""
@@ -249,7 +249,7 @@ class WriteFacet(Protocol):
         ones included. Raises DestinationError for a table that holds no rows yet."""
         ...
 
-    def update_rows(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
+    def update_rows(self, ref: Ref, lookup: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
         """Change rows that were looked up, in one commit. Raises Conflict, with nothing changed, if the table has
         moved since, Fenced if a later run has claimed it."""
         ...
@@ -410,7 +410,7 @@ class MaintenanceFacet(Protocol):
         """Return the fence of the table's latest claim."""
         ...
 
-    def maintain(self, ref: Ref, work: Upkeep) -> Maintained:
+    def maintain(self, ref: Ref, work: MaintenanceSpec) -> Maintained:
         """Compact, expire and clean up; rows and values stay as they are. Raises Fenced if a later run has claimed
         the table, Conflict if it moves again and again: what was committed by then stays."""
         ...
@@ -457,7 +457,7 @@ class SharingFacet(Protocol):
         records. Tables that the shard lacks do not exist there."""
         ...
 
-    def whole(self, ref: Ref) -> SharedTable | None:
+    def shared_table(self, ref: Ref) -> SharedTable | None:
         """Return a table with its shards (empty if it is not shared), None if it does not exist."""
         ...
 
@@ -468,7 +468,7 @@ class ShardFacet(Protocol):
     @property
     def name(self) -> str: ...
 
-    def why_not(self, ref: Ref, steps: Sequence[Step], after: Table | None) -> str:
+    def reason_not_allowed(self, ref: Ref, steps: Sequence[Step], after: Table | None) -> str:
         """Return why these steps cannot be taken while others share the table; "" if they can."""
         ...
 

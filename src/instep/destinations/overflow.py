@@ -65,7 +65,7 @@ class Promoted:
 
 
 @dataclass(frozen=True)
-class TakenOut:
+class ExtractedValues:
     """Values that leave the objects of some rows: `values` by column, NULL where a row has one or gets none; what is
     `left` of the objects; which rows get a value (`gets`)."""
 
@@ -76,16 +76,16 @@ class TakenOut:
 
 
 @dataclass
-class FileTaking:
+class FileExtraction:
     """Counts of what is taken out of the rows of a file, in two passes that parse each object once: the first one ends
     at the first rows that get a value (`first`), before which there are `before` others that stay as they are."""
 
     rows: int = 0
     invalid_values: int = 0
     before: int = 0
-    first: TakenOut | None = field(default=None, repr=False)
+    first: ExtractedValues | None = field(default=None, repr=False)
 
-    def changes(self, file: Iterable[TakenOut]) -> bool:
+    def changes(self, file: Iterable[ExtractedValues]) -> bool:
         """Return whether a row of a file gets a value."""
         for done in file:
             self.invalid_values += done.invalid_values
@@ -95,7 +95,7 @@ class FileTaking:
             self.before += len(done.gets)
         return False
 
-    def take(self, start: int, rows: int, parse: Callable[[], TakenOut]) -> TakenOut | None:
+    def extract(self, start: int, rows: int, parse: Callable[[], ExtractedValues]) -> ExtractedValues | None:
         """Return what is taken out of `rows` rows from the place `start` on, in the second pass; None if it is nothing.
         Batches of both passes are the same ones."""
         if start < self.before:
@@ -110,9 +110,9 @@ class FileTaking:
         return done
 
 
-def take_out(
+def extract_values(
     objects: pa.Array, lacks: Sequence[pa.Array], columns: Sequence[OverflowColumn], fields: Sequence[pa.Field]
-) -> TakenOut:
+) -> ExtractedValues:
     """Take values out of objects (JSON texts or NULL) for rows that lack them; `fields` are those of the columns at the
     destination."""
     parsed: list[dict[str, Any]] = [json.loads(text) if text is not None else {} for text in objects.to_pylist()]
@@ -128,7 +128,7 @@ def take_out(
                 got[at].add(overflow.name)
     left = [{k: v for k, v in o.items() if k not in out} for o, out in zip(parsed, got, strict=True)]
     texts = pa.array([compact_json(o) if o else None for o in left], pa.string())
-    return TakenOut(tuple(values), texts, pa.array([bool(out) for out in got], pa.bool_()), invalid_values)
+    return ExtractedValues(tuple(values), texts, pa.array([bool(out) for out in got], pa.bool_()), invalid_values)
 
 
 def first_valid(old: pa.Array, new: pa.Array) -> pa.Array:

@@ -21,7 +21,7 @@ TRIES = 20
 T = TypeVar("T")
 
 
-class Reshaped(Conflict):
+class ShardSchemaChanged(Conflict):
     """Another shard has changed the schema of a table (by its name) since something was planned."""
 
     def __init__(self, table: str) -> None:
@@ -74,14 +74,14 @@ class SharedTable:
     """A number that another one takes the place of with each change of schema."""
 
 
-def landed(attempt: Callable[[], T]) -> T:
+def retry_commit(attempt: Callable[[], T]) -> T:
     """Retry a commit that other shards were in the way of, as none of them touches its rows; not if it was made for
     another schema or other rows."""
     for number in range(1, TRIES + 1):
         try:
             return attempt()
         except Conflict as error:
-            if number == TRIES or isinstance(error, Fenced | Reshaped | RowsMoved):
+            if number == TRIES or isinstance(error, Fenced | ShardSchemaChanged | RowsMoved):
                 raise
         wait(number)
     raise AssertionError("the last attempt answers or raises")
@@ -92,7 +92,7 @@ def wait(number: int) -> None:
     time.sleep(random.uniform(0, min(2**number / 200, 1.0)))
 
 
-def alone(ref: Ref) -> DestinationError:
+def not_shared_error(ref: Ref) -> DestinationError:
     """Return the error for a table that belongs to a single connection."""
     return DestinationError(
         f"table {'.'.join(ref)} belongs to one connection alone and is not shared",

@@ -18,7 +18,7 @@ from instep.egress.guard import EgressGuard, EgressRefused, JudgedHost, connect
 from instep.errors import ConnectError
 
 
-class Talking(Protocol):
+class SocketClient(Protocol):
     """Client that has its connection, once open, in `sock`."""
 
     @property
@@ -26,7 +26,7 @@ class Talking(Protocol):
 
 
 @contextmanager
-def ended_at(talking: Talking, deadline: float) -> Iterator[None]:
+def ended_at(talking: SocketClient, deadline: float) -> Iterator[None]:
     """End the connection at `deadline` (of the monotonic clock) if the block is not over by then: what reads from it
     fails."""
 

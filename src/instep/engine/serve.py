@@ -62,7 +62,7 @@ class Command:
     """A forked command; `peer` is whoever waits for it, None once that is gone."""
 
     pid: int
-    begun: float
+    started: float
     peer: socket.socket | None
     left: float = 0.0
     """Time when its peer disconnected."""
@@ -76,7 +76,7 @@ class Keeper:
     pid: int
     peer: socket.socket
     settings: dict[str, Any]
-    begun: float
+    started: float
     answer: dict[str, Any] | None = None
     waiting: list[socket.socket] = field(default_factory=list)
     served: int = 0
@@ -135,7 +135,7 @@ class EngineProcess:
         if self.terminated:
             self._stop("it was asked to")
         self._reap()
-        self._look()
+        self._check_processes()
         if self._to_load and not self.stopping:
             self._load(self._to_load.pop(0))
 
@@ -192,7 +192,7 @@ class EngineProcess:
             "idle_seconds": round(0 if self.commands else time.time() - self.active, 1),
             "ends_after_seconds": idle_seconds(self.project),
             "commands_run": self.count,
-            "commands": [{"pid": one.pid, "since": one.begun} for one in self.commands.values()],
+            "commands": [{"pid": one.pid, "since": one.started} for one in self.commands.values()],
             "memory_bytes": self.memory(),
             "spark": "none" if spark is None else "ready" if spark.answer else "starting",
             "stopping": self.stopping,
@@ -286,9 +286,9 @@ class EngineProcess:
                 send(self.keeper.peer, {"ended": command.pid})
         _signal(-command.pid, signal.SIGKILL)  # what it has started goes with it
         known = self.unloadable | sys.modules.keys()
-        self._to_load += [name for name in _learnt(self.place, command.pid) if name not in known]
+        self._to_load += [name for name in _imported_modules(self.place, command.pid) if name not in known]
 
-    def _look(self) -> None:
+    def _check_processes(self) -> None:
         """End what nobody waits for, and the engine where it is idle, too large or of old code."""
         now = time.monotonic()
         for command in self.commands.values():
@@ -296,7 +296,7 @@ class EngineProcess:
                 _signal(command.pid, signal.SIGKILL)
         if self.keeper and self.keeper.is_worn and not any(one.on_spark for one in self.commands.values()):
             self._end_keeper()
-        if self.keeper and not self.keeper.answer and now - self.keeper.begun > SPARK_WITHIN:
+        if self.keeper and not self.keeper.answer and now - self.keeper.started > SPARK_WITHIN:
             self._end_keeper(timeout=0, answer={"late": SPARK_WITHIN})
         self._kill_late()
         if now - self._looked < _LOOKS or self.stopping:
@@ -346,7 +346,7 @@ class EngineProcess:
 
     def _start_keeper(self, settings: dict[str, Any]) -> None:
         ours, theirs = socket.socketpair()
-        pid = _forked(lambda engine: _keep(theirs, settings, engine), self._leave_to, ours)
+        pid = _forked(lambda engine: _become_keeper(theirs, settings, engine), self._leave_to, ours)
         theirs.close()
         ours.settimeout(_MESSAGE_SECONDS)
         keeper = self.keeper = Keeper(pid, ours, settings, time.monotonic())
@@ -445,7 +445,7 @@ def _learnt_file(place: Path, pid: int) -> Path:
     return place.with_suffix(f".{pid}.modules")
 
 
-def _learnt(place: Path, pid: int) -> list[str]:
+def _imported_modules(place: Path, pid: int) -> list[str]:
     """Return the modules that a command has imported, those of the product and of installed packages."""
     file = _learnt_file(place, pid)
     try:
@@ -456,7 +456,7 @@ def _learnt(place: Path, pid: int) -> list[str]:
     return [name for name in names if not name.startswith(("__", "_virtualenv"))]
 
 
-def _keep(peer: socket.socket, settings: dict[str, Any], engine: int) -> NoReturn:
+def _become_keeper(peer: socket.socket, settings: dict[str, Any], engine: int) -> NoReturn:
     """Become the keeper of Spark's session."""
     import atexit
 

@@ -209,7 +209,7 @@ class _Reading:
             elif not (excepted and edit.kind == "retyped"):
                 self._add(edit, edit.level, f"it names {column.sql()}: {edit.text}", column, output)
         self._stale[id(column)] = tuple(stale)
-        self._rivals(scope, column, found)
+        self._report_ambiguity(scope, column, found)
 
     def _quiet(self, edit: ModelEdit, column: exp.Column, output: str, excepted: bool) -> None:
         why = f"it reads {column.sql()}: {edit.text}"
@@ -218,7 +218,7 @@ class _Reading:
         elif not excepted:
             self._shift(edit, why, column)
 
-    def _rivals(self, scope: Scope, column: exp.Column, found: ResolvedColumn) -> None:
+    def _report_ambiguity(self, scope: Scope, column: exp.Column, found: ResolvedColumn) -> None:
         """Report that a natural join makes one column of two."""
         natural = any(j.method.upper() == "NATURAL" for j in scope.expression.args.get("joins") or ())
         for rival in found.rivals:

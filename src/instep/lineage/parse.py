@@ -37,7 +37,7 @@ def parse(text: str, dialect: str) -> list[exp.Expr]:
     try:
         found = [s for s in sqlglot.parse(text, dialect=dialect) if s is not None and not isinstance(s, _QUIET)]
     except ParseError as error:
-        raise UnreadableSql(_where(error)) from None
+        raise UnreadableSql(_location(error)) from None
     except SqlglotError as error:
         raise UnreadableSql(f"it does not parse: {str(error).splitlines()[0]}") from None
     except RecursionError:
@@ -53,7 +53,7 @@ def _defines_code(statement: exp.Expr) -> bool:
     return isinstance(statement, exp.Create) and statement.kind in ("FUNCTION", "PROCEDURE", "TRIGGER", "TASK")
 
 
-def _where(error: ParseError) -> str:
+def _location(error: ParseError) -> str:
     first = error.errors[0] if error.errors else {}
     what = str(first.get("description") or error).splitlines()[0].rstrip(".")
     place = f"line {first['line']}, column {first['col']}: " if first.get("line") else ""

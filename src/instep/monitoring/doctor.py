@@ -90,9 +90,9 @@ def _jars() -> str:
     return f"{len(ensure())} present and verified"
 
 
-def _tried(name: str, look: Callable[[], str]) -> Finding:
+def _tried(name: str, probe: Callable[[], str]) -> Finding:
     try:
-        return Finding(name, "ok", look())
+        return Finding(name, "ok", probe())
     except InstepError as error:
         return Finding(name, "bad", error.message, error.hint)
 
@@ -197,9 +197,9 @@ def reached(app: App, connection: str | None = None) -> Iterator[Finding]:
         yield from _tests(f"destination {destination}", look)
 
 
-def _tests(name: str, look: Callable[[], list[Check]]) -> Iterator[Finding]:
+def _tests(name: str, probe: Callable[[], list[Check]]) -> Iterator[Finding]:
     try:
-        for check in look():
+        for check in probe():
             found = _of(check)
             yield Finding(f"{name}: {found.name}", found.state, found.detail, found.hint)
     except InstepError as error:

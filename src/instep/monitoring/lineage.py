@@ -65,7 +65,7 @@ class Lineage:
         events went out. Raises NotTaken if the receiver fails: what is left comes later."""
         if not self.store.events.after(self.store.positions.at(NAME), types=TYPES, limit=1):
             return 0
-        number = self.store.positions.take(NAME, TURN)
+        number = self.store.positions.claim(NAME, TURN)
         if number is None:
             return 0
         begun, sent, wait = time.monotonic(), 0, 0.0
@@ -74,7 +74,7 @@ class Lineage:
                 for document in self.documents(logged):
                     self._deliver(logged, document)
                     sent += 1
-                self.store.positions.keep(NAME, logged.number)
+                self.store.positions.advance(NAME, logged.number)
                 if time.monotonic() - begun > min(seconds, TURN / 2):
                     break
         except NotTaken:

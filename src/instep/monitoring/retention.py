@@ -14,40 +14,40 @@ from instep.store.store import Store
 SLICE = 1000
 
 
-def forget_some(store: Store, keep: RetentionSection, now: datetime, limit: int = SLICE) -> Mapping[str, int]:
+def forget_some(store: Store, retention: RetentionSection, now: datetime, limit: int = SLICE) -> Mapping[str, int]:
     """Purge up to `limit` records of each kind and return how many of each, nothing when all is done. What is purged
     was counted before."""
     fold(store)
     forgotten = {
-        "rollouts": store.rollouts.prune(now - keep.period("rollouts")),  # before the runs that they name
-        "runs": store.prune.runs(now - keep.period("runs"), limit),
-        "events": store.prune.events(now - keep.period("events"), limit),
-        "deliveries": store.outbox.forget(keep.period("deliveries")),
-        "jobs": store.prune.jobs(now - keep.period("jobs"), limit),
+        "rollouts": store.rollouts.prune(now - retention.period("rollouts")),  # before the runs that they name
+        "runs": store.prune.runs(now - retention.period("runs"), limit),
+        "events": store.prune.events(now - retention.period("events"), limit),
+        "deliveries": store.outbox.forget(retention.period("deliveries")),
+        "jobs": store.prune.jobs(now - retention.period("jobs"), limit),
         "answers": store.prune.answers(now - RETENTION),
     }
     return {what: count for what, count in forgotten.items() if count}
 
 
-def forget(store: Store, keep: RetentionSection, now: datetime, *, dry_run: bool = False) -> Mapping[str, int]:
+def forget(store: Store, retention: RetentionSection, now: datetime, *, dry_run: bool = False) -> Mapping[str, int]:
     """Return all of it. `dry_run`: nothing is forgotten, and the answer is the real one."""
     if not dry_run:
-        return _all(store, keep, now)
+        return _all(store, retention, now)
     found: Mapping[str, int] = {}
     try:
         with store.transaction():
-            found = _all(store, keep, now)
-            raise _TakenBack
-    except _TakenBack:
+            found = _all(store, retention, now)
+            raise _PreviewEnd
+    except _PreviewEnd:
         return found
 
 
-class _TakenBack(Exception):
+class _PreviewEnd(Exception):
     """Ends a transaction without its effects."""
 
 
-def _all(store: Store, keep: RetentionSection, now: datetime) -> Mapping[str, int]:
+def _all(store: Store, retention: RetentionSection, now: datetime) -> Mapping[str, int]:
     total: Counter[str] = Counter()
-    while some := forget_some(store, keep, now):
+    while some := forget_some(store, retention, now):
         total.update(some)
     return dict(total)

@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 from instep.notify.lines import MessageLine
-from instep.notify.message import Message, as_code, as_slack, details, fewer, shown
+from instep.notify.message import Message, as_code, as_slack, details, fit_lines, shown
 
 MAX_MESSAGE = 13_200
 MAX_SECTION = 3_000
@@ -19,7 +19,7 @@ _CODED = ("source", "connection", "table", "column", "change", "run", "next step
 
 def slack_payload(message: Message) -> dict[str, Any]:
     """Return the document of a message; fewer lines where all would be too much for one message."""
-    return fewer(
+    return fit_lines(
         lambda most: _slack_payload(message, most),
         lambda made: len(json.dumps(made, ensure_ascii=False)) <= MAX_MESSAGE,
     )
@@ -60,7 +60,7 @@ _COLORS = {"added": "Good", "removed": "Attention", "renamed": "Accent", "change
 
 def teams_payload(message: Message) -> dict[str, Any]:
     """Return the document of a message; fewer lines where all would be too much for one card."""
-    return fewer(lambda most: _teams_payload(message, most), lambda made: len(json.dumps(made)) <= MAX_BYTES)
+    return fit_lines(lambda most: _teams_payload(message, most), lambda made: len(json.dumps(made)) <= MAX_BYTES)
 
 
 def _teams_payload(message: Message, most: int) -> dict[str, Any]:

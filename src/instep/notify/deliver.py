@@ -148,7 +148,7 @@ class Sender:
         refused = error if isinstance(error, NotDelivered) else None
         hook = delivery.channel.startswith(PREFIX)
         begun, tries = self._day(delivery) if hook else (None, delivery.attempt - delivery.spent)
-        again = self.again(tries, refused.after if refused else 0.0, begun + HOOK_RETRIED_FOR if begun else None)
+        again = self.next_attempt(tries, refused.after if refused else 0.0, begun + HOOK_RETRIED_FOR if begun else None)
         with self.store.transaction():
             self.store.outbox.failed(
                 delivery, error.message, seconds=seconds, code=refused.code if refused else 0, again=again
@@ -167,7 +167,7 @@ class Sender:
             begun, tries = earlier.at, tries + 1
         return begun, tries
 
-    def again(self, attempt: int, after: float = 0.0, end: datetime | None = None) -> datetime | None:
+    def next_attempt(self, attempt: int, after: float = 0.0, end: datetime | None = None) -> datetime | None:
         """Return the time of the next attempt after a failure: up to a fifth earlier or later than planned, and
         not before the receiver wants it; None after the last. A hook has an `end`, and its attempts count from when
         these tries began: its steps are never longer than planned, and what the receiver wants later than that is

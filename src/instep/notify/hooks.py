@@ -43,7 +43,7 @@ _STATUSES = {"done": "SUCCESSFUL", "blocked": "FAILURE_WITH_TASK"}
 _AT_ONCE = 1000
 
 
-class About(Protocol):
+class ConnectionNames(Protocol):
     """A connection in the words of the API; "" for what is not known any more."""
 
     @property
@@ -113,7 +113,7 @@ class Hooks:
     """The routing of events to hooks: asked in the transaction of each event."""
 
     store: Store
-    about: Callable[[str], About]
+    about: Callable[[str], ConnectionNames]
     _found: list[tuple[datetime, list[StoredObject]]] = field(default_factory=list, repr=False, compare=False)
     """The hooks as they were for the last events that were added together: these have one time, the same object."""
 
@@ -146,7 +146,7 @@ class _Known:
     group: str
 
 
-def _about(event: Event, about: Callable[[str], About]) -> About:
+def _about(event: Event, about: Callable[[str], ConnectionNames]) -> ConnectionNames:
     """Return the connection that a message is about; a deleted one is known by its last event alone."""
     if isinstance(event, events.ConnectionDeleted):
         return _Known(event.service, event.namespace, event.destination)
@@ -163,7 +163,7 @@ class HookConfig:
 
 
 class HookChannel:
-    def __init__(self, config: HookConfig, guard: EgressGuard, about: Callable[[str], About]) -> None:
+    def __init__(self, config: HookConfig, guard: EgressGuard, about: Callable[[str], ConnectionNames]) -> None:
         self._config, self._guard, self._about = config, guard, about
 
     def payload(self, message: Message) -> str:
@@ -192,7 +192,7 @@ def signature(secret: str, body: bytes) -> str:
     return hmac.new(secret.encode(), body, hashlib.sha256).hexdigest().upper()
 
 
-def payload(word: str, logged: LoggedEvent, about: Callable[[str], About]) -> dict[str, Any]:
+def payload(word: str, logged: LoggedEvent, about: Callable[[str], ConnectionNames]) -> dict[str, Any]:
     try:
         event = logged.event
     except InstepError:  # of a newer version
@@ -207,7 +207,7 @@ def trial(word: str, at: datetime) -> dict[str, Any]:
 
 
 def _document(
-    word: str, at: datetime, connection: str, known: About, data: Mapping[str, Any], run: str = ""
+    word: str, at: datetime, connection: str, known: ConnectionNames, data: Mapping[str, Any], run: str = ""
 ) -> dict[str, Any]:
     created = at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return {

@@ -206,7 +206,7 @@ def _facts(review: Review) -> dict[str, Any]:
     change = change_from_dict(review.change)
     ref = table_of(change)
     table = ".".join(filter(None, ref)) if ref else getattr(change, "name", "")
-    tone, old, new = _moved(change)
+    tone, old, new = _old_and_new(change)
     return {
         "tone": tone,
         "what": review.kind.replace(".", " ").replace("nullability", "nullability changed"),
@@ -222,7 +222,7 @@ def _facts(review: Review) -> dict[str, Any]:
     }
 
 
-def _moved(change: Change) -> tuple[Tone, str, str]:
+def _old_and_new(change: Change) -> tuple[Tone, str, str]:
     """Return (tone, old, new). Defaults and comments are left out: they may hold private data."""
     match change:
         case kinds.ColumnAdded():

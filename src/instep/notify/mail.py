@@ -220,13 +220,13 @@ def _row(line: MessageLine) -> str:
     )
     return (
         f'<tr><td style="padding:12px 24px;border-top:1px solid #d0d7de;border-left:4px solid {color}">'
-        f"{head}{_moved(line)}{status}"
+        f"{head}{_old_to_new(line)}{status}"
         f'<table role="presentation" cellpadding="0" cellspacing="0" style="margin-top:6px">{facts}</table>'
         f"{_link(line)}</td></tr>"
     )
 
 
-def _moved(line: MessageLine) -> str:
+def _old_to_new(line: MessageLine) -> str:
     """Return the old value struck through, and the new one."""
     old = f'<s style="color:#cf222e;{_MONO}">{as_html(line.old)}</s>' if line.old else ""
     new = f'<span style="color:#1a7f37;{_MONO}">{as_html(line.new)}</span>' if line.new else ""

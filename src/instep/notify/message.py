@@ -107,7 +107,7 @@ def details(line: MessageLine) -> list[tuple[str, str]]:
     return [(name, value) for name, value in given if value]
 
 
-def fewer(made: Callable[[int], T], fits: Callable[[T], bool]) -> T:
+def fit_lines(made: Callable[[int], T], fits: Callable[[T], bool]) -> T:
     """Return what `made` makes of at most `SHOWN` lines: fewer of them where it would not fit, at least one."""
     for most in range(SHOWN, 1, -1):
         if fits(found := made(most)):

@@ -89,7 +89,7 @@ def payload(message: Message) -> dict[str, Any]:
     }
     if one and (subject := one.change or one.run or one.place):
         made["subject"] = subject
-    return {**made, "data": _line(one) if one else _several(message)}
+    return {**made, "data": _line(one) if one else _many_lines(message)}
 
 
 def _source(message: Message) -> str:
@@ -97,7 +97,7 @@ def _source(message: Message) -> str:
     return f"/connections/{quote(names[0], safe='')}" if len(names) == 1 else "/connections"
 
 
-def _several(message: Message) -> dict[str, Any]:
+def _many_lines(message: Message) -> dict[str, Any]:
     numbers = sorted(number for line in message.lines for number in line.numbers)
     notices: list[dict[str, Any]] = []
     size = 0

@@ -91,9 +91,9 @@ def result_of(spec: OperationSpec | QuerySpec | ImmediateSpec) -> Any:
     return _named(spec.result)
 
 
-def beside_of(spec: QuerySpec) -> Any:
+def page_summary_of(spec: QuerySpec) -> Any:
     """Return the record of what each page of a query's answer has beside its items; None for nothing."""
-    return _named(spec.beside) if spec.beside else None
+    return _named(spec.page_summary) if spec.page_summary else None
 
 
 def _named(text: str) -> Any:

@@ -248,8 +248,8 @@ class QueryWork:
         """Return where an item stands in the list: behind it the next page begins."""
         raise NotImplementedError
 
-    def beside(self, context: Any, query: Any) -> Any:
-        """Return the record that the specification names as `beside`: what each page has beside its items."""
+    def page_summary(self, context: Any, query: Any) -> Any:
+        """Return the record that the specification names as `page_summary`: what each page has beside its items."""
         raise NotImplementedError
 
 
@@ -272,7 +272,7 @@ class QuerySpec:
     """The class of its `QueryWork`, as `module:name`."""
     paged: bool = False
     """True if the answer is a list, which comes page by page."""
-    beside: str = ""
+    page_summary: str = ""
     """The record of what each page has beside its items, as `module:name`; "" for nothing."""
     whole: bool = False
     """True if it is about the whole server: a key that is for some groups is refused."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from instep.model import Job
     from instep.operations.decide.impact import ImpactRequest
     from instep.sync.context import SyncContext
-    from instep.sync.operations.impact import ChangeImpact, ImpactReport, Looked
+    from instep.sync.operations.impact import ChangeImpact, ImpactReport, ImpactScope
     from instep.sync.schema_changes.evolve import PlanPreview
 
 Line = tuple[str, str]
@@ -90,7 +90,7 @@ class ImpactAnswer:
 
     verdicts: Mapping[str, Any] | None = None
     """The document of `impact_document`, where the models are those of the project."""
-    looked: Looked | None = None
+    looked: ImpactScope | None = None
     """Coming changes of the tables, with which a client evaluates its own models."""
 
     def judge(self, models: Sequence[Model]) -> Mapping[str, Any]:
@@ -103,9 +103,9 @@ class ImpactAnswer:
     @classmethod
     def of_job(cls, job: Job, decode: Callable[[Any, Mapping[str, Any]], Any]) -> ImpactAnswer:
         """Return the job's answer; `decode` makes a record of a document."""
-        from instep.sync.operations.impact import Looked
+        from instep.sync.operations.impact import ImpactScope
 
-        return cls(job.result) if "models" in job.result else cls(looked=decode(Looked, job.result))
+        return cls(job.result) if "models" in job.result else cls(looked=decode(ImpactScope, job.result))
 
 
 class JudgeImpact(DirectWork):

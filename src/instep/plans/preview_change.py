@@ -173,7 +173,7 @@ class PreviewChange(DirectWork):
         """Try the change. Raises Blocked where there is no preview of it, InstepError for one that is not there."""
         change = context.store.reviews.get(request.change)
         check_previewed(context, change)
-        with _beside(context) as tried:
+        with _open_preview(context) as tried:
             trial = self._try(tried, change)
             steps, notes = trial.steps, self._load(tried, change)
             before, after = context.destination, tried.destination
@@ -227,7 +227,7 @@ def check_previewed(context: SyncContext, change: Review, statuses: Collection[R
 
 
 @contextmanager
-def _beside(context: SyncContext) -> Iterator[SyncContext]:
+def _open_preview(context: SyncContext) -> Iterator[SyncContext]:
     """Open the connection with a copy of the store, over tables beside its own."""
     accepted = [t for t in context.store.accepted.catalog(context.name).tables if not t.retained]
     refs = [destination_ref(table, context.naming) for table in accepted]

@@ -103,10 +103,10 @@ def changed_text(project: Project, path: Place, value: str) -> str:
     text_of(file)  # its errors are told in our words
     text = file.read_bytes().decode("utf-8-sig")
     if isinstance(_at(yaml_tree.parse(text).data, path), Reference):
-        raise ProjectError(f"{project.where(path)} is a reference", hint=f"set what it leads to: {value}")
+        raise ProjectError(f"{project.location_of(path)} is a reference", hint=f"set what it leads to: {value}")
     if (made := yaml_tree.with_scalar(text, path, value)) is None:
         raise ProjectError(
-            f"{project.where(path)} cannot be changed here: it has no text of its own, on one line",
+            f"{project.location_of(path)} cannot be changed here: it has no text of its own, on one line",
             hint=f"write it yourself: {place}: {value}",
         )
     return made

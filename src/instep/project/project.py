@@ -30,7 +30,7 @@ from instep.schema.selection.selection import Pattern, Selection, patterns
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenPolicy:
     """The policy of a connection."""
 
     name: str
@@ -40,14 +40,14 @@ class Chosen:
     """Path of the policy in that file."""
 
 
-def chosen(connection: str, section: ConnectionSection, policies: Mapping[str, PolicySection]) -> Chosen:
+def chosen(connection: str, section: ConnectionSection, policies: Mapping[str, PolicySection]) -> ChosenPolicy:
     """Return the policy that a connection names, or the preset that it asks for; None: the default preset."""
     if section.policy in policies:
-        return Chosen(section.policy, policies[section.policy], ("policies", section.policy))
+        return ChosenPolicy(section.policy, policies[section.policy], ("policies", section.policy))
     for key in CHOOSERS:
         if value := getattr(section, key):
-            return Chosen("", PolicySection(preset=value), ("connections", connection, key))
-    return Chosen("", None, ("policies", ""))
+            return ChosenPolicy("", PolicySection(preset=value), ("connections", connection, key))
+    return ChosenPolicy("", None, ("policies", ""))
 
 
 _CATALOG_FILE = "sqlite:///"
@@ -87,7 +87,7 @@ class Project:
         """Return the project as one run of the connection has it, whatever is written meanwhile."""
         return self
 
-    def among(self, connections: Collection[str]) -> Project:
+    def for_connections(self, connections: Collection[str]) -> Project:
         """Return the project for a look at some of its connections."""
         return self
 
@@ -320,7 +320,7 @@ class Project:
         text = json.dumps(_written(self.model.sources[source]), sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
-    def where(self, path: TreePath) -> str:
+    def location_of(self, path: TreePath) -> str:
         """Return `instep.yml:<line>: <key>`, for messages."""
         return f"{self.file.name}:{self.tree.line(path)}: {'.'.join(map(str, path))}"
 
@@ -345,7 +345,7 @@ class Project:
         except ValidationError as error:
             wrong = {(*path, *detail["loc"]) for detail in error.errors(include_input=False)}
             text = "\n".join(
-                f"{self.where(place)}: the referenced value does not fit here"
+                f"{self.location_of(place)}: the referenced value does not fit here"
                 for place in sorted(wrong, key=self._order)
             )
             raise ProjectError(text, hint="correct the variable or the file") from None
@@ -367,7 +367,7 @@ class Project:
 
     def _resolved(self, value: Any, path: TreePath) -> Any:
         if isinstance(value, Reference):
-            return self.environment.resolve(value, self.where(path), path)
+            return self.environment.resolve(value, self.location_of(path), path)
         if isinstance(value, Section):
             given = {name: getattr(value, name) for name in value.model_fields_set}
             found = {name: self._resolved(item, (*path, name)) for name, item in given.items()}

@@ -137,9 +137,9 @@ class ServedProject(Project):
         if found := list(wrong):
             raise InvalidObject(_KINDS[str(path[0])], str(path[1]), found)
 
-    def where(self, path: TreePath) -> str:
+    def location_of(self, path: TreePath) -> str:
         if len(path) < 2 or path[0] not in _KINDS or not self.manages(str(path[0]), str(path[1])):
-            return super().where(path)
+            return super().location_of(path)
         return ": ".join((f"{_KINDS[str(path[0])]} {path[1]}", *filter(None, [".".join(map(str, path[2:]))])))
 
     def of(self, connection: str) -> Project:
@@ -159,7 +159,7 @@ class ServedProject(Project):
         }
         return replace(self, model=self.model.model_copy(update=found))
 
-    def among(self, connections: Collection[str]) -> Project:
+    def for_connections(self, connections: Collection[str]) -> Project:
         """Return some connections with what they use, read by one statement per kind."""
         found: dict[str, dict[str, Any]] = {"connections": self._read("connections", connections)}
         sections = found["connections"].values()

@@ -33,7 +33,7 @@ def register(spark: SparkSession) -> None:
     run another Python.
     """
     from instep.spark.data_source import TableSource, source_reached_at
-    from instep.spark.given import check_usable, driver_host
+    from instep.spark.provided_session import check_usable, driver_host
 
     check_usable(spark)
     host = driver_host(spark)
@@ -76,7 +76,7 @@ class DestinationTable:
         warning says why a session could not read a table by itself. Raises SetupError where there is no session.
         """
         from instep.spark.destination_table import frame_of
-        from instep.spark.given import chosen_session
+        from instep.spark.provided_session import chosen_session
         from instep.sync.query import ask_arrow, too_large
 
         session, destination = chosen_session(spark, self._spark), self._destination

@@ -172,7 +172,7 @@ def _numbered(cases: Iterable[Mapping[str, Any]]) -> list[Located]:
 def _result(located: Located, found: Mapping[str, Any]) -> CaseResult:
     case = located.case
     return CaseResult(
-        where=located.where if located.file else f"case {located.line}",
+        where=located.location if located.file else f"case {located.line}",
         change=case.change,
         table=case.table,
         column=case.column,

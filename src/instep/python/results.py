@@ -276,7 +276,7 @@ class QueryResult:
         active one. Times of day become text. Raises SetupError where
         there is no session.
         """
-        from instep.spark.given import chosen_session
+        from instep.spark.provided_session import chosen_session
         from instep.spark.types import schema_of
 
         rows = _for_spark(self.table)

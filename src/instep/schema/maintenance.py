@@ -86,7 +86,7 @@ def _tiers(small: Sequence[int], files: Sequence[FileFacts], least: int) -> list
     return found if tier >= least else []
 
 
-def expirable(
+def expirable_snapshots(
     snapshots: Sequence[tuple[int, int]], retained: Collection[int], how: Maintenance, now_ms: int
 ) -> tuple[int, ...]:
     """Return the ids of snapshots, (id, milliseconds since 1970) each, that may go; those in `retained` never do."""

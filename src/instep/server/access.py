@@ -37,7 +37,7 @@ CONSENTS = ("drop_columns", "drop_retained", "allow")
 """The options of jobs that say what may be dropped, which takes an approver."""
 
 
-def again(job: Job) -> Role:
+def retry_role(job: Job) -> Role:
     """Return the role that retrying a job takes: that of requesting it, or more where it says what may be dropped."""
     if any(job.options.get(name) for name in CONSENTS):
         return "approver"
@@ -60,7 +60,7 @@ WHOLE = frozenset(
 
 
 @dataclass(frozen=True)
-class Need:
+class RequiredRights:
     """Rights that a request needs."""
 
     role: Role
@@ -68,9 +68,9 @@ class Need:
     """True if it is about the whole server: a key that is limited to groups is refused."""
 
 
-def need(*routes: str) -> Need:
+def required_rights(*routes: str) -> RequiredRights:
     """Return the requirements of all these routes: the highest role, and a key without groups if one needs it."""
-    return Need(max((NEEDS[route] for route in routes), key=ROLES.index), not WHOLE.isdisjoint(routes))
+    return RequiredRights(max((NEEDS[route] for route in routes), key=ROLES.index), not WHOLE.isdisjoint(routes))
 
 
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="instep", Basic realm="instep"'}
@@ -95,7 +95,7 @@ def caller(request: Request, response: Response) -> Caller:
         request.state.limit_headers = server.rates.count(found.key.id).headers()
         response.headers.update(request.state.limit_headers)
     route = route_name(request)
-    check_role(server, found, route, need(route))
+    check_role(server, found, route, required_rights(route))
     return found
 
 
@@ -140,7 +140,7 @@ def route_name(request: Request) -> str:
     return f"{request.method} {path.removeprefix(PREFIX)}"
 
 
-def check_role(server: ServerContext, found: Caller, route: str, needed: Need) -> None:
+def check_role(server: ServerContext, found: Caller, route: str, needed: RequiredRights) -> None:
     """Raise a Problem (403) for a key that may not do this. Not to be called in a transaction, which would take its
     entry in the audit log back."""
     key = found.key
@@ -154,7 +154,7 @@ def check_role(server: ServerContext, found: Caller, route: str, needed: Need) -
 
 
 def denied(
-    store: Store, who: str, role: str, groups: Collection[str], route: str, needed: Need
+    store: Store, who: str, role: str, groups: Collection[str], route: str, needed: RequiredRights
 ) -> Literal["", "role", "groups"]:
     """Return why a key of either API is refused, "" if it is not, and record a refusal in the audit log."""
     if not may(role, needed.role):

@@ -133,13 +133,13 @@ def check_target(scope: Scope, slashes: bool = False) -> None:
         raise ApiProblem(400, "unreadable", f"the address is longer than {MAX_TARGET} bytes", "shorten it")
     parts = [unquote(part) for part in raw.decode("latin-1").split("/")]
     odd = any(part in (".", "..") or (not slashes and ("/" in part or "\\" in part)) for part in parts)
-    if odd or _odd(path):
+    if odd or _has_control_characters(path):
         raise ApiProblem(400, "unreadable", "a part of the path is not a name", "check how the address is made")
-    if any(_odd(text) for pair in parse_qsl(query, keep_blank_values=True) for text in pair):
+    if any(_has_control_characters(text) for pair in parse_qsl(query, keep_blank_values=True) for text in pair):
         raise ApiProblem(400, "unreadable", "a parameter is not plain text", "send UTF-8 without control characters")
 
 
-def _odd(text: str) -> bool:
+def _has_control_characters(text: str) -> bool:
     return _CONTROL.search(text) is not None
 
 

@@ -36,7 +36,7 @@ from instep.operations.queries.objects import (
 from instep.operations.queries.work import GetConnection, GetDetector, GetQueuedJob
 from instep.operations.registry import immediate_specs, result_of, work_of
 from instep.operations.spec import ImmediateRequest, ImmediateSpec, ImmediateWork, Query
-from instep.server.access import REHEARSED, CallerDep, Need, ServerDep, again, check_role, router
+from instep.server.access import REHEARSED, CallerDep, RequiredRights, ServerDep, check_role, retry_role, router
 from instep.server.context import Caller, ServerContext
 from instep.server.models import DryRunResult
 from instep.server.problems import ApiProblem
@@ -45,29 +45,29 @@ from instep.server.requests import Requested, record_of, request_model, texts_of
 from instep.server.writes import Matched, Write, WriteAnswer, Writes
 
 
-def _check_retry(the: ServerContext, who: Caller, request: RetryJobRequest) -> None:
+def _check_retry(server: ServerContext, who: Caller, request: RetryJobRequest) -> None:
     """Raise problem 403 for who may not request what the job does: retrying it takes the same role."""
-    job = JobDetails().find(context_of(the, who), GetQueuedJob(request.job))
-    check_role(the, who, "POST /queue/{job}/retry", Need(again(job)))
+    job = JobDetails().find(context_of(server, who), GetQueuedJob(request.job))
+    check_role(server, who, "POST /queue/{job}/retry", RequiredRights(retry_role(job)))
 
 
-def _check_channel(the: ServerContext, who: Caller, request: Any) -> None:
+def _check_channel(server: ServerContext, who: Caller, request: Any) -> None:
     """Raise NotFound for a channel that is not there, or that none of the key's connections uses."""
-    managed(context_of(the, who), "channel", request.name)
+    managed(context_of(server, who), "channel", request.name)
 
 
 def _found(query: Callable[[Any], Query]) -> Callable[[ServerContext, Caller, Any], Mapping[str, Any]]:
     """Return a reader of the document that a query returns for the object of a request."""
 
-    return lambda the, who, request: read_document(the, who, query(request))
+    return lambda server, who, request: read_document(server, who, query(request))
 
 
 def _document(query: type[GetObject]) -> Callable[[ServerContext, Caller, Any], Mapping[str, Any]]:
     """Return a reader of the document of an object that may be gone: then it differs from the one that was read."""
 
-    def read(the: ServerContext, who: Caller, request: Any) -> Mapping[str, Any]:
+    def read(server: ServerContext, who: Caller, request: Any) -> Mapping[str, Any]:
         try:
-            return read_document(the, who, query(request.name))
+            return read_document(server, who, query(request.name))
         except NotFound:
             message = f"there is no {query.kind} {request.name!r} any more"
             raise ApiProblem(412, "precondition_failed", message, "read the list again") from None
@@ -117,11 +117,11 @@ def _add(routes: APIRouter, spec: ImmediateSpec) -> None:
     in_path, body = _in_path(spec), body_of(spec)
     types, texts = get_type_hints(spec.request, include_extras=True), texts_of(spec.request)
 
-    def endpoint(the: ServerDep, who: CallerDep, writes: Write, **given: Any) -> Response:
+    def endpoint(server: ServerDep, who: CallerDep, writes: Write, **given: Any) -> Response:
         request = _request(spec.request, {one: given[one] for one in in_path}, given.get("asked"))
-        return _perform(the, who, writes, spec, request)
+        return _perform(server, who, writes, spec, request)
 
-    common = {"the": ServerDep, "who": CallerDep, "writes": Matched if spec.match else Writes}
+    common = {"server": ServerDep, "who": CallerDep, "writes": Matched if spec.match else Writes}
     own = {one: Annotated[types[one], Path(description=texts[one])] for one in in_path}
     request_body = {"asked": body} if body else {}
     made: Callable[..., Any] = endpoint
@@ -151,22 +151,22 @@ def _request(record: type[ImmediateRequest], in_path: Mapping[str, Any], body: R
 
 
 def _perform(
-    the: ServerContext, who: Caller, writes: Write, spec: ImmediateSpec, request: ImmediateRequest
+    server: ServerContext, who: Caller, writes: Write, spec: ImmediateSpec, request: ImmediateRequest
 ) -> Response:
     """Perform the operation and record it in one transaction. What the key may not see is unknown, though it was
     answered before."""
     if (connection := getattr(request, "connection", None)) is not None:
-        the.connection(who, connection)
+        server.connection(who, connection)
     if (check := _CHECKS.get(spec.name)) is not None:
-        check(the, who, request)
+        check(server, who, request)
     context = WriteContext(
-        the.project,
-        lambda: the.store,
-        the.names(who),
-        lambda one: the.sees(who, one),
+        server.project,
+        lambda: server.store,
+        server.names(who),
+        lambda one: server.sees(who, one),
         key=who.key,
         who=who.who,
-        open_channel=the.app.channel,
+        open_channel=server.app.channel,
         rehearsed=writes.dry_run,
     )
     if (rollout := getattr(request, "rollout", None)) is not None:
@@ -176,7 +176,9 @@ def _perform(
 
     def do() -> WriteAnswer:
         if spec.match:
-            writes.check(*(() if writes.match is None else (read(the, who, request) for read in AS_READ[spec.match])))
+            writes.check(
+                *(() if writes.match is None else (read(server, who, request) for read in AS_READ[spec.match]))
+            )
         result = work.execute(context, request, prepared)
         body = {one.name: getattr(result, one.name) for one in fields(result)}
         again = {**body, spec.secret_field: None} if spec.secret_field else body

@@ -48,11 +48,13 @@ def _add(routes: APIRouter, spec: OperationSpec) -> None:
     consents = spec.role == "operator" and any(one.name == "allow" for one in fields(spec.request))
     checks = (*((check_allow,) if consents else ()), *_CHECKS.get(spec.name, ()))
 
-    def endpoint(the: ServerDep, who: CallerDep, connection: ConnectionName, body: Request, writes: Writes) -> Response:
-        name = the.connection(who, connection)
+    def endpoint(
+        server: ServerDep, who: CallerDep, connection: ConnectionName, body: Request, writes: Writes
+    ) -> Response:
+        name = server.connection(who, connection)
         for check in checks:
-            check(the, who, name, body)
-        return ask(the, writes, name, spec.name, body.options(), body.why)
+            check(server, who, name, body)
+        return ask(server, writes, name, spec.name, body.options(), body.why)
 
     endpoint.__name__ = spec.name
     endpoint.__doc__ = import_module(spec.request.__module__).__doc__

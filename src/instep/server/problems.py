@@ -136,10 +136,10 @@ async def on_error(_: Request, error: Exception) -> Response:
 
 async def on_status(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return respond(of_status(error, _nearest(request) if error.status_code == 404 else ""))
+    return respond(of_status(error, _closest_routes(request) if error.status_code == 404 else ""))
 
 
-def _nearest(request: Request) -> str:
+def _closest_routes(request: Request) -> str:
     """Return the routes whose paths are closest to the one that is not there."""
     paths = {route.path for route in request.app.routes if isinstance(route, APIRoute)}
     return did_you_mean(request.url.path, sorted(paths), "see /api/v1/docs")

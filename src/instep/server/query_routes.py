@@ -15,7 +15,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse
 
 from instep.control.queries.context import QueryContext
-from instep.operations.registry import beside_of, query_for, query_specs, result_of, work_of
+from instep.operations.registry import page_summary_of, query_for, query_specs, result_of, work_of
 from instep.operations.spec import Query, QuerySpec, QueryWork
 from instep.server.access import CallerDep, ServerDep, router
 from instep.server.context import Caller, ServerContext
@@ -59,10 +59,10 @@ def _add(routes: APIRouter, spec: QuerySpec) -> None:
     model = body or parameters_model(spec.query, base, in_path)
     item: Any = result_of(spec)
 
-    def endpoint(request: HttpRequest, the: ServerDep, who: CallerDep, **given: Any) -> Any:
+    def endpoint(request: HttpRequest, server: ServerDep, who: CallerDep, **given: Any) -> Any:
         query = _query(spec.query, {one: given[one] for one in in_path}, given["parameters"])
         work: QueryWork = work_of(spec)()
-        context = context_of(the, who)
+        context = context_of(server, who)
         if body is not None:
             answer = as_json(work.find(context, query))
             return JSONResponse(answer, headers=dict(request.state.limit_headers))
@@ -72,8 +72,8 @@ def _add(routes: APIRouter, spec: QuerySpec) -> None:
         found = work.items(context, query, place(page.cursor, *work.place_types), page.limit + 1)
         answer = paged(found, page.limit, work.place, lambda one: one)
         answer["items"] = list(work.shown(context, answer["items"]))
-        if spec.beside:
-            answer |= vars(work.beside(context, query))
+        if spec.page_summary:
+            answer |= vars(work.page_summary(context, query))
         return JSONResponse(as_json(answer), headers=dict(request.state.limit_headers))
 
     own = [
@@ -91,13 +91,13 @@ def _add(routes: APIRouter, spec: QuerySpec) -> None:
     routes.add_api_route(spec.path, made, methods=[method], response_model=response, name=spec.name)
 
 
-_COMMON = {"request": HttpRequest, "the": ServerDep, "who": CallerDep}
+_COMMON = {"request": HttpRequest, "server": ServerDep, "who": CallerDep}
 
 
 def _page(spec: QuerySpec) -> Any:
     """Return the description of a page: its items, and what it has beside them."""
     page: Any = Page.__class_getitem__(result_of(spec))
-    if (beside := beside_of(spec)) is None:
+    if (beside := page_summary_of(spec)) is None:
         return page
     hints, texts = get_type_hints(beside, include_extras=True), texts_of(beside)
     more: dict[str, Any] = {name: (hint, Field(description=texts.get(name))) for name, hint in hints.items()}

@@ -29,21 +29,21 @@ class RateLimitState:
 MINUTE = 60.0
 
 
-class Windows:
+class RateWindows:
     """Moving windows of a minute, in which each name has `limit` requests. What is remembered is bounded by what came
     within the last minute: names that have been silent since are forgotten."""
 
     def __init__(self, limit: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._limit, self._clock, self._lock = limit, clock, threading.Lock()
-        self._taken: dict[str, deque[float]] = {}
+        self._requests: dict[str, deque[float]] = {}
         self._tidied = clock()
 
-    def take(self, name: str) -> tuple[bool, RateLimitState]:
+    def count_request(self, name: str) -> tuple[bool, RateLimitState]:
         """Count a request; whether it is within the limit (else it is not counted), and what is left."""
         with self._lock:
             now = self._clock()
             self._tidy(now)
-            taken = self._taken.setdefault(name, deque())
+            taken = self._requests.setdefault(name, deque())
             while taken and taken[0] <= now - MINUTE:
                 taken.popleft()
             if allowed := len(taken) < self._limit:
@@ -55,10 +55,10 @@ class Windows:
         if now < self._tidied + MINUTE:
             return
         self._tidied = now
-        self._taken = {name: taken for name, taken in self._taken.items() if taken[-1] > now - MINUTE}
+        self._requests = {name: taken for name, taken in self._requests.items() if taken[-1] > now - MINUTE}
 
     def __len__(self) -> int:
-        return len(self._taken)
+        return len(self._requests)
 
 
 class Rates:
@@ -66,20 +66,20 @@ class Rates:
     of passwords for each name."""
 
     def __init__(self, requests: int = 600, failures: int = 30, guesses: int = 100) -> None:
-        self._requests, self._failures = Windows(requests), Windows(failures)
-        self._tries, self._guesses = Windows(failures), Windows(guesses)
+        self._requests, self._failures = RateWindows(requests), RateWindows(failures)
+        self._tries, self._guesses = RateWindows(failures), RateWindows(guesses)
 
-    def take(self, key_id: str) -> tuple[bool, RateLimitState]:
+    def count_request(self, key_id: str) -> tuple[bool, RateLimitState]:
         """Count a request; whether the key may make it, and what is left."""
-        return self._requests.take(key_id)
+        return self._requests.count_request(key_id)
 
     def take_failure(self, address: str) -> tuple[bool, RateLimitState]:
         """Count a wrong key."""
-        return self._failures.take(address)
+        return self._failures.count_request(address)
 
     def count(self, key_id: str) -> RateLimitState:
         """Count a request; Problem 429 if the key has made too many."""
-        allowed, left = self.take(key_id)
+        allowed, left = self.count_request(key_id)
         if not allowed:
             raise _too_many(f"this API key has made {left.limit} requests within a minute", left)
         return left
@@ -97,7 +97,7 @@ class Rates:
         A password is no 256 random bits: a right one is not let in either, or it would be found by going on.
         """
         for windows, what in ((self._tries, address), (self._guesses, name)):
-            allowed, left = windows.take(what)
+            allowed, left = windows.count_request(what)
             if not allowed:
                 raise _too_many("too many passwords were tried within a minute", left)
 

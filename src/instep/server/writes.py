@@ -83,7 +83,7 @@ class Write:
         answer: WriteAnswer | None = None
         try:
             with self.store.transaction():
-                if (again := self._given()) is not None:
+                if (again := self._stored_answer()) is not None:
                     return self._response(again.body, again.status, {"Idempotent-Replayed": "true"})
                 answer = do()
                 if self.match is not None and not self.looked:
@@ -109,9 +109,9 @@ class Write:
 
     def repeated(self) -> bool:
         """Return True if this very request was carried out before: for what is done outside of the transaction."""
-        return self._given() is not None
+        return self._stored_answer() is not None
 
-    def _given(self) -> StoredAnswer | None:
+    def _stored_answer(self) -> StoredAnswer | None:
         if self.token is None or self.dry_run:
             return None
         given = self.store.idempotency.find(self.caller.key.id, self.token)
@@ -124,7 +124,7 @@ class Write:
         self.store.audit.add(self.caller.who, action, target, as_json(answer.detail))
         if self.token is not None:
             body = as_json(answer.body if answer.replay_body is None else answer.replay_body)
-            self.store.idempotency.keep(self.caller.key.id, self.token, self.request, answer.status, body)
+            self.store.idempotency.store_answer(self.caller.key.id, self.token, self.request, answer.status, body)
 
     def _response(self, body: Mapping[str, Any], status: int, more: Mapping[str, str] | None = None) -> Response:
         media = MEDIA_TYPE if status >= 400 else None
@@ -132,10 +132,10 @@ class Write:
 
 
 async def write(
-    request: Request, who: CallerDep, the: ServerDep, dry_run: DryRun = False, token: Token = None
+    request: Request, who: CallerDep, server: ServerDep, dry_run: DryRun = False, token: Token = None
 ) -> Write:
     fingerprint = json.dumps([request.method, _address(request), str(dry_run), (await request.body()).decode()])
-    return Write(the.store, who, fingerprint.encode(), token, None, dry_run, request.state.limit_headers)
+    return Write(server.store, who, fingerprint.encode(), token, None, dry_run, request.state.limit_headers)
 
 
 async def unmatched(request: Request, found: Annotated[Write, Depends(write)]) -> Write:

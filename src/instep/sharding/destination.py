@@ -15,11 +15,11 @@ import pyarrow as pa
 
 from instep.destinations.base import (
     HERE,
+    BackfillResult,
     CastSample,
     Commit,
     FileWorkers,
     Fill,
-    Filled,
     FillSize,
     InvalidValueCount,
     LoadOutcome,
@@ -41,7 +41,7 @@ from instep.destinations.facets import (
 )
 from instep.destinations.filters import ColumnFilter
 from instep.destinations.overflow import OverflowColumn, Promoted
-from instep.destinations.shared import landed, shard_column
+from instep.destinations.shared import retry_commit, shard_column
 from instep.model import Check
 from instep.schema.catalog.types import DataType
 from instep.schema.planning.hazard import Capabilities
@@ -74,20 +74,20 @@ class ShardWrite:
         self, ref: Ref, files: Sequence[StagedFile], commit: Commit, spark: SparkStart | None = None
     ) -> LoadOutcome:
         """Add rows, again if other shards were in the way."""
-        return landed(lambda: self.part.append(ref, files, commit, spark))
+        return retry_commit(lambda: self.part.append(ref, files, commit, spark))
 
     def overwrite(
         self, ref: Ref, files: Sequence[StagedFile], commit: Commit, spark: SparkStart | None = None
     ) -> LoadOutcome:
         """Put rows in the place of the shard's, again if other shards were in the way."""
-        return landed(lambda: self.part.overwrite(ref, files, commit, spark))
+        return retry_commit(lambda: self.part.overwrite(ref, files, commit, spark))
 
     def merge(
         self, spark: SparkStart | None, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit
     ) -> LoadOutcome:
         """Merge by the shard's name and the key, again if other shards were in the way."""
         own = replace(how, key=(self.column, *how.key)) if how.key else how
-        return landed(lambda: self.part.merge(spark, ref, files, own, commit))
+        return retry_commit(lambda: self.part.merge(spark, ref, files, own, commit))
 
     def fill_size(self, ref: Ref, columns: Mapping[str, int]) -> FillSize:
         """Estimate filling columns of the shard's rows."""
@@ -101,10 +101,10 @@ class ShardWrite:
         commit: Commit,
         on_progress: Callable[[int, int], None],
         go_on: Callable[[], bool],
-    ) -> Filled:
+    ) -> BackfillResult:
         """Fill by the shard's name and the key, again if other shards were in the way."""
         own = replace(work, key=(self.column, *work.key))
-        return landed(lambda: self.part.fill(session, ref, own, commit, on_progress, go_on))
+        return retry_commit(lambda: self.part.fill(session, ref, own, commit, on_progress, go_on))
 
     def promote(
         self,
@@ -125,12 +125,12 @@ class ShardWrite:
         """Return the shard's rows that have one of the keys."""
         return self.part.lookup_rows(ref, self._named(keys, pa.field(self.column, pa.string())))
 
-    def update_rows(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
+    def update_rows(self, ref: Ref, lookup: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
         """Change rows that were met, again if other shards were in the way; new ones get the shard's name."""
         field = next(f for f in self.part.target(ref).schema if value_of(f) is not None)
         inserted, updated = (self._named(t, field) for t in (change.inserted, change.updated))
         own = replace(change, inserted=inserted, updated=updated)
-        return landed(lambda: self.part.update_rows(ref, met, own, commit))
+        return retry_commit(lambda: self.part.update_rows(ref, lookup, own, commit))
 
     def _named(self, table: pa.Table, field: pa.Field) -> pa.Table:
         at = table.schema.get_field_index(field.name)
@@ -222,7 +222,7 @@ class ShardLifecycle:
     def purge_expired(self, refs: Iterable[Ref], fence: int) -> list[str]:
         """Purge expired records of the whole tables, again if other shards were in the way."""
         named = list(refs)
-        return landed(lambda: self.base.purge_expired(named, 0))
+        return retry_commit(lambda: self.base.purge_expired(named, 0))
 
 
 class ShardedDestination:

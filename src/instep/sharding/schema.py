@@ -12,7 +12,7 @@ from itertools import groupby
 
 from instep.destinations.base import HERE, Commit, FileWorkers, LoadState, PartChange, Ref, TableSize
 from instep.destinations.facets import Destination, LayoutsFacet, SchemaFacet, SharingFacet
-from instep.destinations.shared import TRIES, SharedTable, alone, wait
+from instep.destinations.shared import TRIES, SharedTable, not_shared_error, wait
 from instep.errors import Conflict, DestinationError, IllegalChange
 from instep.schema.catalog.catalog import Catalog, Table
 from instep.schema.changes.describe import (
@@ -25,7 +25,7 @@ from instep.schema.changes.describe import (
 )
 from instep.schema.planning.guard import Guards
 from instep.schema.planning.hazard import Capabilities
-from instep.schema.planning.shards import ShardScene, first, join, lacking, seen, strangers
+from instep.schema.planning.shards import ShardPlanInputs, first_shard_table, join, lacking, seen, unknown_columns
 from instep.schema.planning.step import SetLayout, Step, step
 
 Planned = tuple[Sequence[Step], Table | None, Commit]
@@ -68,7 +68,7 @@ class ShardSchema:
         return self.shard.base.schema
 
     def _whole(self, ref: Ref) -> SharedTable | None:
-        return self.shard.sharing.whole(ref)
+        return self.shard.sharing.shared_table(ref)
 
     def inspect(self, refs: Iterable[Ref]) -> Catalog:
         """Return the shard's tables, with columns that no shard knows of."""
@@ -81,12 +81,12 @@ class ShardSchema:
         if whole is None:
             return None
         if not whole.parts:
-            raise alone(ref)
+            raise not_shared_error(ref)
         part = whole.parts.get(self.name)
         if part is None:
             return None
         table = seen(whole.table, part.table)
-        odd = strangers(whole.table, (p.table for p in whole.parts.values()), self.shard.column)
+        odd = unknown_columns(whole.table, (p.table for p in whole.parts.values()), self.shard.column)
         return replace(table, columns=(*table.columns, *odd))
 
     def _made_meanwhile(self, ref: Ref) -> SharedTable | None:
@@ -103,7 +103,7 @@ class ShardSchema:
     def foreign(self, refs: Iterable[Ref]) -> dict[Ref, str]:
         found = {ref: self._whole(ref) for ref in refs}
         mine = {ref for ref, whole in found.items() if whole and whole.parts}
-        lone = {ref: str(alone(ref)) for ref, whole in found.items() if whole and not whole.parts}
+        lone = {ref: str(not_shared_error(ref)) for ref, whole in found.items() if whole and not whole.parts}
         odd = self._all.foreign([ref for ref in found if ref not in mine])
         return {ref: why for ref, why in odd.items() if not ((w := self._whole(ref)) and w.parts)} | lone
 
@@ -128,9 +128,9 @@ class ShardSchema:
 
     def undrop_table(self, ref: Ref, table: Table, commit: Commit) -> None:
         """Bring the whole table back."""
-        self._all.undrop_table(ref, first(table, self.shard.column), replace(commit, fence=0))
+        self._all.undrop_table(ref, first_shard_table(table, self.shard.column), replace(commit, fence=0))
 
-    def why_not(self, ref: Ref, steps: Sequence[Step], after: Table | None) -> str:
+    def reason_not_allowed(self, ref: Ref, steps: Sequence[Step], after: Table | None) -> str:
         """Return why these steps cannot be taken while others share the table; "" if they can."""
         try:
             self._plan(ref, steps, after, Commit("", 0))
@@ -157,13 +157,13 @@ class ShardSchema:
                 if made is not None:
                     self._all.execute(ref, *made, workers)
             except (Conflict, DestinationError):
-                if not left or not self._moved(ref, made):
+                if not left or not self._is_reshaped(ref, made):
                     raise
                 wait(TRIES - left)
             else:
                 return
 
-    def _moved(self, ref: Ref, planned: Planned | None) -> bool:
+    def _is_reshaped(self, ref: Ref, planned: Planned | None) -> bool:
         """Return whether another shard has changed the table's shape since something was planned."""
         part = planned[2].part if planned else None
         whole = self._whole(ref)
@@ -185,7 +185,7 @@ class ShardSchema:
             return self._renamed(whole, change, steps, plain, commit)
         assert after is not None, "only a drop leads to no table"
         joined = join(
-            ShardScene(whole.table if whole else None, others, mine, self.shard.column, self.shard.capabilities),
+            ShardPlanInputs(whole.table if whole else None, others, mine, self.shard.column, self.shard.capabilities),
             steps,
             after,
         )

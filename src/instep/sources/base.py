@@ -84,7 +84,7 @@ class Snapshot(Protocol):
         `columns` restricts the accepted columns to these names (key-only reads); empty means all that have a source."""
         ...
 
-    def yields(self, read: TableRead) -> Mapping[str, DataType]:
+    def query_types(self, read: TableRead) -> Mapping[str, DataType]:
         """Return the type that the query yields for each accepted column that has a source, by accepted name."""
         ...
 
@@ -98,7 +98,7 @@ class Snapshot(Protocol):
         """Return the exact number of rows as of this snapshot."""
         ...
 
-    def moved(self, catalog: Catalog) -> frozenset[tuple[str, str]]:
+    def changed_tables(self, catalog: Catalog) -> frozenset[tuple[str, str]]:
         """Return tables whose schema, read again now outside the snapshot, is not that of `catalog`."""
         ...
 
@@ -112,7 +112,7 @@ class Filters(Protocol):
         """The filter's language, as SQL parsers call it."""
         ...
 
-    def fault(self, read: TableRead) -> str:
+    def filter_error(self, read: TableRead) -> str:
         """Return why the source cannot evaluate the filter, "" if it can. Reads no rows."""
         ...
 
@@ -144,7 +144,7 @@ class Repeatable(Protocol):
     """A snapshot that several tasks may read, and read again."""
 
     @property
-    def unrepeatable(self) -> str:
+    def reason_not_repeatable(self) -> str:
         """Return why they could see other rows than the first one, "" if they cannot."""
         ...
 

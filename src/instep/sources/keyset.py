@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from instep.errors import ReadError
 from instep.sources.log import Key
-from instep.temporary import Temporary
+from instep.temporary import TemporaryFolder
 
 IN_MEMORY = 200_000
 """Keys that are in memory at a time."""
@@ -56,7 +56,7 @@ class KeySet(Collection[Key]):
     _fresh: dict[Key, None] = field(default_factory=dict, repr=False)
     _stored: int = 0
     _file: sqlite3.Connection | None = None
-    _folder: Temporary | None = field(default=None, repr=False)
+    _folder: TemporaryFolder | None = field(default=None, repr=False)
 
     def update(self, keys: Iterable[Key]) -> None:
         before = len(self._fresh)
@@ -91,7 +91,7 @@ class KeySet(Collection[Key]):
     def _spilled(self) -> sqlite3.Connection:
         width = len(next(iter(self._fresh), ()))
         if self._file is None:
-            self._folder = Temporary("keys")
+            self._folder = TemporaryFolder("keys")
             path = f"{self._folder.path}/keys"
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
             self._file = sqlite3.connect(path, check_same_thread=False)

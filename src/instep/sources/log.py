@@ -131,7 +131,7 @@ class ChangeLog(Protocol):
         """Remove it from the server; whether there was one. What was made by somebody else stays."""
         ...
 
-    def fault(self, position: str) -> str:
+    def position_error(self, position: str) -> str:
         """Return why the log cannot be read on from this position of the same server, "" if it can.
 
         `state` and `read` have looked at the log. Where the server keeps the log for us, `LogState.confirmed` tells
@@ -176,7 +176,7 @@ class ChangeLog(Protocol):
 
 
 @runtime_checkable
-class FindsPlace(Protocol):
+class ReplicaPositions(Protocol):
     """A log that is followed on another server of those that replicate from each other."""
 
     def covered(self) -> str:

@@ -25,7 +25,7 @@ _ENDS = 2.0
 """Seconds that a failing `ssh` has to say why."""
 
 
-class Way:
+class ServerAddress:
     """Address to reach a server: `address` and `port` to connect to, "" and 0 for the server's own."""
 
     address, port = "", 0
@@ -35,10 +35,10 @@ class Way:
 
 
 @contextmanager
-def through(ssh: SshSection | None, host: str, port: int, timeout: float) -> Iterator[Way]:
+def through(ssh: SshSection | None, host: str, port: int, timeout: float) -> Iterator[ServerAddress]:
     """Open the way to `host`:`port` while the context lasts; connections made within outlive it."""
     if ssh is None:
-        yield Way()
+        yield ServerAddress()
         return
     with ExitStack() as stack:
         key = stack.enter_context(private_file(ssh.key))
@@ -95,7 +95,7 @@ _running: list[subprocess.Popen[bytes]] = []
 """Kept until they have ended, so that they are waited for."""
 
 
-class _Tunnel(Way):
+class _Tunnel(ServerAddress):
     def __init__(self, ssh: SshSection, command: list[str], listener: socket.socket, target: str) -> None:
         self.ssh, self.command, self.listener, self.target = ssh, command, listener, target
         self.address, self.port = listener.getsockname()[:2]

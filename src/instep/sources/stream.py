@@ -99,7 +99,7 @@ class Operations(Protocol):
         it says nothing about them. If not, `chunks` of whole rows yield its notes behind their columns."""
         ...
 
-    def gone(self, read: TableRead, key: str) -> list[Chunk]:
+    def deleted_keys(self, read: TableRead, key: str) -> list[Chunk]:
         """Return chunks with the keys of deleted rows, under `Chunk.table = key`."""
         ...
 
@@ -131,7 +131,7 @@ class Stream(Protocol):
         ...
 
     @property
-    def came(self) -> Set[Ref]:
+    def received_tables(self) -> Set[Ref]:
         """The tables that the group itself has operations on: what was held before is left out."""
         ...
 
@@ -163,7 +163,7 @@ class Stream(Protocol):
         """Record that operations on these tables were neither loaded nor made pending."""
         ...
 
-    def hold(self, refs: frozenset[Ref]) -> None:
+    def make_pending(self, refs: frozenset[Ref]) -> None:
         """Make the group's operations on these tables pending until they are released."""
         ...
 
@@ -174,7 +174,7 @@ class Stream(Protocol):
 
 
 @runtime_checkable
-class Moved(Protocol):
+class MigratedSource(Protocol):
     """A source whose tables another product has read before."""
 
     def accepted_elsewhere(self) -> Discovery | None:

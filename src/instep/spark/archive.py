@@ -119,7 +119,7 @@ def build_in_background(cache: str = "") -> None:
 def _make(archive: Path, cache: str) -> None:
     with tempfile.TemporaryDirectory(prefix="making-", dir=archive.parent) as scratch:
         fresh = Path(scratch) / "classes.jsa"
-        command = [sys.executable, "-m", "instep.spark.exercise", scratch, cache]
+        command = [sys.executable, "-m", "instep.spark.warm_up", scratch, cache]
         done = subprocess.run(
             command, env={**os.environ, DUMP_TO: str(fresh)}, capture_output=True, text=True, stdin=subprocess.DEVNULL
         )

@@ -43,7 +43,7 @@ def frame_of(
         _ = found.schema  # over Spark Connect nothing is looked at before
     except Exception as error:  # the product's own reader tells what is wrong with the table, if it is that
         if not any(text in str(error) for text in _LACKS):
-            cause = _without(str(error), secrets).strip().partition("\n")[0][:300]
+            cause = _redacted(str(error), secrets).strip().partition("\n")[0][:300]
             warnings.warn(
                 f"Spark could not read {name}, so it goes through this process: {type(error).__name__}: {cause}",
                 RuntimeWarning,
@@ -53,7 +53,7 @@ def frame_of(
     return found
 
 
-def _without(text: str, secrets: Mapping[str, str]) -> str:
+def _redacted(text: str, secrets: Mapping[str, str]) -> str:
     return Redactor(*secrets.values()).clean(blot(text))
 
 

@@ -35,7 +35,7 @@ def wait_for_executors(spark: SparkSession) -> None:
     go with the work (dynamic allocation) are not waited for: there has to be work first.
     """
     context = spark.sparkContext
-    if _grows(context):
+    if _is_elastic(context):
         return
     wait = float(context.getConf().get(WAIT) or _WAIT)
     begun = time.monotonic()
@@ -51,7 +51,7 @@ def wait_for_executors(spark: SparkSession) -> None:
         time.sleep(_POLL)
 
 
-def _grows(context: Any) -> bool:
+def _is_elastic(context: Any) -> bool:
     return (context.getConf().get("spark.dynamicAllocation.enabled") or "false").lower() == "true"
 
 
@@ -79,7 +79,7 @@ def slots(spark: SparkSession) -> int:
                 raise explain(error) from error
             _counted[id(spark)] = int(found or 0) + 1
         return _counted[id(spark)]
-    if _grows(context):
+    if _is_elastic(context):
         return growing(context.getConf().get)
     return max(1, int(context.defaultParallelism))
 
@@ -91,7 +91,7 @@ def growing(setting: Callable[[str], str | None]) -> int:
 
 
 @contextmanager
-def witness(folders: Iterable[str], elsewhere: bool) -> Iterator[str]:
+def probe_file(folders: Iterable[str], elsewhere: bool) -> Iterator[str]:
     """Yield the path of a file in the first local one of `folders` (URIs, made if missing), "" without one or where
     tasks run on this machine. It is deleted afterwards."""
     local = (

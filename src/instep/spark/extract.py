@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from instep.errors import InstepError
-from instep.spark.executors import check_witness, slots, witness
+from instep.spark.executors import check_witness, probe_file, slots
 from instep.spark.failure import explain
 from instep.spark.frames import FrameReader, extract_frames
 from instep.spark.payload import check_size, job_tag, packed, unpacked
-from instep.spark.watch import FreshResults, TaskProgress, collect, written
+from instep.spark.task_progress import FreshResults, TaskProgress, collect, written
 from instep.stage.preload import tell_imports
 from instep.stage.spec import Chunk, ChunkResult, Reader, StageSpec, limits_of, pack, weight
 from instep.stage.task import Counts, Report, run_chunks, task_count, totals
@@ -67,7 +67,7 @@ def extract(
     by_table = {spec.table: spec for spec in specs}
     progress_folder = temporary("progress") if progress else nullcontext("")
     beside = (spec.location.rpartition("/")[0] for spec in by_table.values())  # in it, a commit would sweep it away
-    with progress_folder as folder, witness(beside, elsewhere(spark)) as seen:
+    with progress_folder as folder, probe_file(beside, elsewhere(spark)) as seen:
         work = [_payload(reader, by_table, part, share) for part in parts]
         task = ExtractTask(tuple(work), folder, seen)
         fresh = FreshResults(folder)
@@ -76,7 +76,7 @@ def extract(
             if progress:
                 progress(collect(folder))
                 if done:
-                    done(fresh.take())
+                    done(fresh.new_results())
 
         rows = RunningJob(spark, task).run(tick)
         results = [result for row in rows for result in pickle.loads(row)]

@@ -15,9 +15,9 @@ import pyarrow as pa
 from instep.errors import InstepError, ReadError
 from instep.spark.extract import TASKS_PER_CORE, ExtractTask, RunningJob, cores, run_parts
 from instep.spark.failure import explain
-from instep.spark.frames import FrameReader, Settle, SparkBatches
+from instep.spark.frames import BatchNormalizer, FrameReader, SparkBatches
 from instep.spark.payload import check_size, job_tag, packed, unpacked
-from instep.spark.watch import TaskProgress, collect
+from instep.spark.task_progress import TaskProgress, collect
 from instep.stage.fold import Fold, FoldPart, Scan, fold_parts, run_part
 from instep.stage.key_hashes import ColumnSides, ColumnTotals, Hashes, KeyTotals, Side
 from instep.stage.spec import Chunk
@@ -157,14 +157,14 @@ class _FoldFrames:
 
         context = TaskContext.get()
         assert context is not None
-        settle: Settle
+        settle: BatchNormalizer
         settle, chunks, fold = unpacked(self.work)
         for result in run_part(FoldPart(SparkBatches(batches, settle), [chunks[context.partitionId()]], fold)):
             yield _row(result) if self.pickled else result
 
 
 def _frame(spark: SparkSession, reader: FrameReader, chunks: Sequence[Chunk], fold: Fold, schema: str) -> DataFrame:
-    task = _FoldFrames(packed((reader.settle, list(chunks), fold)), schema == _RESULT)
+    task = _FoldFrames(packed((reader.batch_normalizer, list(chunks), fold)), schema == _RESULT)
     check_size(spark, [task.work])
     return reader.frame(spark, chunks).mapInArrow(task, schema)
 
@@ -205,7 +205,7 @@ def _collected(spark: SparkSession, reader: object, frame: Callable[[], DataFram
             raise
         if isinstance(reader, FrameReader) and ("java.sql." in str(error) or "SQLException" in str(error)):
             hint = "check it with `instep source test`, then run it again"
-            raise ReadError(f"reading failed: {reader.fault(error)}", hint=hint) from error
+            raise ReadError(f"reading failed: {reader.read_error(error)}", hint=hint) from error
         raise explain(error) from error
     finally:
         with suppress(Exception):  # the JVM may be gone

@@ -18,7 +18,7 @@ import pyarrow as pa
 from instep.errors import InstepError, ReadError
 from instep.spark.failure import explain
 from instep.spark.payload import check_size, job_tag, packed, unpacked
-from instep.spark.watch import TaskProgress, collect
+from instep.spark.task_progress import TaskProgress, collect
 from instep.stage.spec import Chunk, ChunkResult, StageSpec, limits_of
 from instep.stage.task import Counts, run_chunks, totals
 from instep.temporary import temporary
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _POLL = 0.5
-Settle = Callable[[Chunk, pa.RecordBatch], pa.RecordBatch]
+BatchNormalizer = Callable[[Chunk, pa.RecordBatch], pa.RecordBatch]
 
 
 @runtime_checkable
@@ -39,11 +39,11 @@ class FrameReader(Protocol):
         ...
 
     @property
-    def settle(self) -> Settle:
+    def batch_normalizer(self) -> BatchNormalizer:
         """Makes a partition's batch what `read` of a session yields; travels to tasks, so it holds no login."""
         ...
 
-    def fault(self, error: BaseException) -> str:
+    def read_error(self, error: BaseException) -> str:
         """Return what the source said, without secrets, on one line."""
         ...
 
@@ -53,14 +53,14 @@ class SparkBatches:
     """Reads what Spark has read. A partition comes once: what fails is read again by Spark's own retry."""
 
     batches: Iterable[pa.RecordBatch]
-    settle: Settle
+    normalize: BatchNormalizer
 
     @contextmanager
     def open(self) -> Iterator[SparkBatches]:
         yield self
 
     def read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
-        return (self.settle(chunk, batch) for batch in self.batches if len(batch))
+        return (self.normalize(chunk, batch) for batch in self.batches if len(batch))
 
 
 @dataclass(frozen=True)
@@ -77,11 +77,11 @@ class FrameTask:
         context = TaskContext.get()
         assert context is not None
         number = context.partitionId()
-        settle, spec, share, chunks = unpacked(self.work)
+        normalize, spec, share, chunks = unpacked(self.work)
         progress = None
         if self.folder and Path(self.folder).is_dir():
             progress = TaskProgress(self.folder, self.first + number)
-        given = SparkBatches(batches, settle)
+        given = SparkBatches(batches, normalize)
         done = list(run_chunks(given, {spec.table: spec}, [chunks[number]], context.attemptNumber(), progress, share))
         for _ in given.batches:  # what is left of a part that failed
             pass
@@ -112,10 +112,12 @@ def extract_frames(
     work, first = [], 0
     with temporary("progress") if progress else nullcontext("") as folder:
         for table, own in by_table.items():
-            payload = packed((reader.settle, known[table], share, own))
+            payload = packed((reader.batch_normalizer, known[table], share, own))
             work.append(_TableJob(spark, reader, own, FrameTask(payload, folder, first)))
             first += len(own)
-        results = _all(work, _Room(limits.connections), slots, lambda: progress(collect(folder)) if progress else None)
+        results = _all(
+            work, _ReadSlots(limits.connections), slots, lambda: progress(collect(folder)) if progress else None
+        )
     if progress:
         progress(totals(results))
     return results
@@ -129,8 +131,8 @@ class _TableJob:
     task: FrameTask
     tag: str = field(default_factory=lambda: job_tag())
 
-    def run(self, room: _Room, stopped: threading.Event) -> list[ChunkResult]:
-        with room.taken(len(self.chunks)):
+    def run(self, room: _ReadSlots, stopped: threading.Event) -> list[ChunkResult]:
+        with room.reserve(len(self.chunks)):
             if stopped.is_set():
                 return []
             try:
@@ -156,7 +158,7 @@ class _TableJob:
             return ReadError(f"{self.chunks[0].table}: reading failed; {why}", hint="look into the executors' logs")
         if "java.sql." in str(error) or "SQLException" in str(error):
             hint = "check it with `instep source test`, then sync again"
-            return ReadError(f"{self.chunks[0].table}: reading failed: {self.reader.fault(error)}", hint=hint)
+            return ReadError(f"{self.chunks[0].table}: reading failed: {self.reader.read_error(error)}", hint=hint)
         return explain(error)
 
     def cancel(self) -> None:
@@ -164,7 +166,7 @@ class _TableJob:
             self.spark.interruptTag(self.tag)
 
 
-class _Room:
+class _ReadSlots:
     """Lets so many partitions be read at a time (0: all); a table waits until there is room for all of its own."""
 
     def __init__(self, size: int) -> None:
@@ -172,7 +174,7 @@ class _Room:
         self._change = threading.Condition()
 
     @contextmanager
-    def taken(self, parts: int) -> Iterator[None]:
+    def reserve(self, parts: int) -> Iterator[None]:
         requested = min(parts, self.size)
         with self._change:
             self._change.wait_for(lambda: self.free >= requested)
@@ -185,7 +187,7 @@ class _Room:
                 self._change.notify_all()
 
 
-def _all(work: Sequence[_TableJob], room: _Room, slots: int, tick: Callable[[], None]) -> list[ChunkResult]:
+def _all(work: Sequence[_TableJob], room: _ReadSlots, slots: int, tick: Callable[[], None]) -> list[ChunkResult]:
     """Return the biggest tables first; this thread tells progress, and stops the others when it is interrupted."""
     stopped = threading.Event()
     ordered = sorted(work, key=lambda job: -len(job.chunks))

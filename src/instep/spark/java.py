@@ -17,7 +17,7 @@ from typing import IO
 
 from instep.allocators import callers_environment
 from instep.errors import SetupError
-from instep.temporary import Temporary
+from instep.temporary import TemporaryFolder
 
 MINIMUM = 17
 INSTALL = (
@@ -96,7 +96,7 @@ class Jvm:
     port: int
     secret: str = field(repr=False)
     output: IO[bytes] = field(repr=False)
-    folder: Temporary = field(repr=False)
+    folder: TemporaryFolder = field(repr=False)
 
     @property
     def alive(self) -> bool:
@@ -126,7 +126,7 @@ class JvmExited(SetupError):
 
 def launch(java: Java, classpath: Sequence[Path], options: Sequence[str], env: Mapping[str, str] | None = None) -> Jvm:
     """Start a JVM with a Python gateway; raises JvmExited with what it said last."""
-    folder = Temporary("jvm")
+    folder = TemporaryFolder("jvm")
     info, output = Path(folder.path, "gateway"), tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the JVM
     command = [
         str(java.path),

@@ -253,19 +253,19 @@ def pairs_sql(plan: MergePlan) -> str:
     known = here = ""
     if plan.keys or plan.requested:
         here = ", k.here"
-        known = f" LEFT JOIN (SELECT *, true AS here FROM k) k ON {same('t', 'k', columns)}"
+        known = f" LEFT JOIN (SELECT *, true AS here FROM k) k ON {same_key('t', 'k', columns)}"
     newest = "cursor DESC NULLS LAST, " if plan.cursor else ""
     latest = f"row_number() OVER (PARTITION BY {keys} ORDER BY {newest}f DESC, p DESC)"
-    case = what("t.h0 <> s.h0 OR t.h1 <> s.h1", plan)
+    case = outcome_sql("t.h0 <> s.h0 OR t.h1 <> s.h1", plan)
     return (
         f"SELECT CASE WHEN s.f IS NOT NULL AND t.n > 1 THEN 'twin' ELSE {case} END AS what, "
         f"s.f AS sf, s.p AS sp, t.f AS tf, t.p AS tp FROM "
         f"(SELECT t.*{here} FROM (SELECT *, count(*) OVER (PARTITION BY {keys}) AS n FROM t) t{known}) t "
-        f"FULL JOIN (SELECT * FROM (SELECT *, {latest} AS n FROM r) WHERE n = 1) s ON {same('t', 's', columns)}"
+        f"FULL JOIN (SELECT * FROM (SELECT *, {latest} AS n FROM r) WHERE n = 1) s ON {same_key('t', 's', columns)}"
     )
 
 
-def what(differs: str, plan: MergePlan) -> str:
+def outcome_sql(differs: str, plan: MergePlan) -> str:
     """Return what becomes of a row of the table (t), a staged one (s) or both, in SQL that Spark and DuckDB share:
     'inserted', 'updated', 'marked', 'removed', 'returned' (known by its key alone, and marked as deleted) or NULL.
     `differs`: that the compared values do; t.here tells that the key is known or requested."""
@@ -288,14 +288,14 @@ def what(differs: str, plan: MergePlan) -> str:
     return "CASE " + " ".join(f"WHEN {when} THEN {then}" for when, then in cases) + " END"
 
 
-def same(left: str, right: str, columns: Iterable[int]) -> str:
+def same_key(left: str, right: str, columns: Iterable[int]) -> str:
     """Return the condition that two rows have the same key. NULL is nobody's key."""
     return " AND ".join(f"{left}.c{i} = {right}.c{i}" for i in columns)
 
 
 def absent_sql(plan: MergePlan) -> str:
     """Count the keys of the whole source that no row of the table has."""
-    return f"SELECT count(*) FROM k LEFT ANTI JOIN t ON {same('t', 'k', range(len(plan.key)))}"
+    return f"SELECT count(*) FROM k LEFT ANTI JOIN t ON {same_key('t', 'k', range(len(plan.key)))}"
 
 
 def since_sql(since: tuple[str, str, str]) -> str:

@@ -27,9 +27,9 @@ from instep.engine.address import SOCKET
 from instep.engine.wire import SPARK_WITHIN, TELLS_AFTER, log_of, log_tail, receive, send
 from instep.errors import SetupError
 from instep.logs import clean
-from instep.spark.given import CATALOG, apply_settings, own_settings
 from instep.spark.payload import prefix_of
-from instep.spark.session import configuration, hush, is_alive, local_master, start, stop
+from instep.spark.provided_session import CATALOG, apply_settings, own_settings
+from instep.spark.session import configuration, is_alive, local_master, silence_stack_traces, start, stop
 from instep.spark.settings import SparkSettings
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def _join(answer: Mapping[str, Any]) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = str(answer["python"])
     try:
         SparkContext._ensure_initialized()
-        hush()
+        silence_stack_traces()
     finally:
         for name in environment:
             os.environ.pop(name, None)

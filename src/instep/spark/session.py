@@ -226,13 +226,13 @@ def _adopt(jvm: Jvm) -> None:
     os.environ.update(environment)
     try:
         SparkContext._ensure_initialized()
-        hush()
+        silence_stack_traces()
     finally:
         for name in environment:
             os.environ.pop(name, None)
 
 
-def hush() -> None:
+def silence_stack_traces() -> None:
     """Silence the stack traces of pyspark and py4j at the end of the JVM; the job itself reports what happened."""
     from pyspark.accumulators import AccumulatorTCPServer
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import instep
-from instep.temporary import Temporary
+from instep.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,7 +40,7 @@ def ship(spark: SparkSession) -> None:
     where = spark.session_id if context is None else context.applicationId  # type: ignore[attr-defined]
     if where in _shipped:
         return
-    folder = Temporary("ship")
+    folder = TemporaryFolder("ship")
     atexit.register(folder.close)
     file = str(package(Path(folder.path)))
     paths = list(sys.path)

@@ -196,7 +196,7 @@ class _ConformedBatch:
         if mask is not None and self.spec.on_invalid_value == "fail":
             at = mask.index(True).as_py()
             raise StageError(
-                f"{self.spec.table}, row {self._key(at)}: {self._why(at)}",
+                f"{self.spec.table}, row {self._key(at)}: {self._refusal_reason(at)}",
                 hint="set `on_invalid_value: quarantine` to quarantine such rows, or choose another key",
             )
         return mask
@@ -204,7 +204,7 @@ class _ConformedBatch:
     def _required(self) -> list[str]:
         return [c.name for c in self.spec.columns if c.key or not self.spec.schema.field(c.name).nullable]
 
-    def _why(self, at: int) -> str:
+    def _refusal_reason(self, at: int) -> str:
         """Return the reason for refusing the row; a value that did not fit outranks a NULL."""
         for column in self.spec.columns:
             if column.name in self._required() and not self.values[column.name][at].is_valid:
@@ -217,7 +217,7 @@ class _ConformedBatch:
         for at in pc.indices_nonzero(refused).to_pylist():
             whole = {c.path: self._original(c, at) for c in self.spec.columns if c.name in self.source}
             self.quarantined.append(
-                QuarantinedValue(self._key(at), "", compact_json(whole), self._why(at), self.place(at))
+                QuarantinedValue(self._key(at), "", compact_json(whole), self._refusal_reason(at), self.place(at))
             )
             self.unkeyed += any(c.key for c in bad.pop(at, ()))
 
@@ -335,7 +335,7 @@ def with_origin(batch: pa.RecordBatch, file: str, lines: pa.Array, refused: Sequ
     return batch.replace_schema_metadata(metadata)
 
 
-def taken(batch: pa.RecordBatch, rows: pa.Array) -> pa.RecordBatch:
+def select_rows(batch: pa.RecordBatch, rows: pa.Array) -> pa.RecordBatch:
     """Return the rows at these ascending positions with their places; records that are no rows are left behind."""
     some = batch.take(rows)
     metadata = batch.schema.metadata or {}

@@ -10,7 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from instep.errors import DestinationError, InstepError
-from instep.temporary import Temporary
+from instep.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
     import duckdb
@@ -25,7 +25,7 @@ def _engine(memory: str, lossless: bool) -> duckdb.DuckDBPyConnection:
     compare. What does not fit goes to the disk, below a folder that leaves with it."""
     import duckdb
 
-    spill = Temporary("rows")
+    spill = TemporaryFolder("rows")
     config: dict[str, Any] = {
         "memory_limit": memory,
         "temp_directory": spill.path,

@@ -55,7 +55,7 @@ def read_lane(
     left, results = deque(chunks), queue.SimpleQueue[ChunkResult | BaseException | None]()
     shared = LaneProgress(progress)
 
-    def take() -> Chunk | None:
+    def next_chunk() -> Chunk | None:
         try:
             return left.popleft()
         except IndexError:
@@ -63,7 +63,7 @@ def read_lane(
 
     def run(number: int, session: ReadSession) -> None:
         try:
-            for result in work(session, take, lambda now: shared.tell(number, now)):
+            for result in work(session, next_chunk, lambda now: shared.tell(number, now)):
                 results.put(result)
         except _LaneStopped:
             pass

@@ -67,7 +67,7 @@ def extract_locally(
             results.append(result)
             on_done([result])
     else:
-        results = _together(
+        results = _run_parts(
             lambda part, report: run_chunks(reader, by_table, part, 0, report, share),
             parts,
             on_progress,
@@ -77,14 +77,14 @@ def extract_locally(
     return results
 
 
-def _together(
+def _run_parts(
     read: Callable[[Sequence[Chunk], _Tally], Iterator[ChunkResult]],
     parts: Sequence[Sequence[Chunk]],
     on_progress: Callable[[Counts], None],
     on_done: Callable[[list[ChunkResult]], None],
 ) -> list[ChunkResult]:
     """Run each part on a thread of its own, while this one reports progress and hands on what is done."""
-    tallies, fresh = [_Tally() for _ in parts], _Fresh()
+    tallies, fresh = [_Tally() for _ in parts], _NewResults()
     with ThreadPoolExecutor(len(parts), thread_name_prefix="extract") as pool:
         try:
             running = [
@@ -93,9 +93,9 @@ def _together(
             ]
             while wait(running, timeout=_POLL).not_done:
                 on_progress(_sum(tallies))
-                on_done(fresh.take())
+                on_done(fresh.drain())
             results = [result for one in running for result in one.result()]
-            on_done(fresh.take())
+            on_done(fresh.drain())
             return results
         except BaseException:
             for tally in tallies:
@@ -125,7 +125,7 @@ class _Tally:
             self._on_progress(self.now)
 
 
-class _Fresh:
+class _NewResults:
     """Results that nobody has been given yet."""
 
     def __init__(self) -> None:
@@ -136,7 +136,7 @@ class _Fresh:
             self._results.append(result)
         return result
 
-    def take(self) -> list[ChunkResult]:
+    def drain(self) -> list[ChunkResult]:
         with self._lock:
             taken, self._results = self._results, []
         return taken

@@ -184,8 +184,8 @@ def _hash(numbers: Ints) -> Ints:
     bits = numbers.astype(np.int64).view(np.uint64)
     state = np.zeros(len(bits), np.uint32)
     for part in ((bits & np.uint64(0xFFFFFFFF)).astype(np.uint32), (bits >> np.uint64(32)).astype(np.uint32)):
-        state ^= _turned(part * _C1, 15) * _C2
-        state = _turned(state, 13) * np.uint32(5) + np.uint32(0xE6546B64)
+        state ^= _rotated(part * _C1, 15) * _C2
+        state = _rotated(state, 13) * np.uint32(5) + np.uint32(0xE6546B64)
     state ^= np.uint32(8)
     for shift, factor in ((16, _MIX[0]), (13, _MIX[1])):
         state ^= state >> np.uint32(shift)
@@ -193,6 +193,6 @@ def _hash(numbers: Ints) -> Ints:
     return state ^ (state >> np.uint32(16))
 
 
-def _turned(values: Ints, by: int) -> Ints:
+def _rotated(values: Ints, by: int) -> Ints:
     turned: Ints = (values << np.uint32(by)) | (values >> np.uint32(32 - by))
     return turned

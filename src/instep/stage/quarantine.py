@@ -208,7 +208,7 @@ def _moment(run: str) -> datetime:
     return datetime.now(UTC)
 
 
-def write_settled(place: StorageFolder, run: str, number: int, batches: Iterable[Sequence[QuarantineEntry]]) -> str:
+def write_statuses(place: StorageFolder, run: str, number: int, batches: Iterable[Sequence[QuarantineEntry]]) -> str:
     """Write entries as they are from now on, whatever older files say of them; return the name of the file. Of one
     run's files the one with the highest number counts."""
     name = file_name(f"{SETTLED}{run}", number, 0, 0)

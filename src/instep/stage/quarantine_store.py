@@ -25,7 +25,7 @@ from instep.stage.quarantine import (
     entry_of,
     files_in,
     remove_files,
-    write_settled,
+    write_statuses,
 )
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ class StoredQuarantine:
         self._db.unregister("batch")
         return {prefix: (count, id) for prefix, count, id in found}
 
-    def older(self, limit: datetime) -> int:
+    def count_older(self, limit: datetime) -> int:
         """Return how many were held last before this moment."""
         return self._number('SELECT count(*) FROM entries WHERE "at" < ?', limit)
 
@@ -219,11 +219,11 @@ class StoredQuarantine:
         rows = self._db.sql(sql, params=parameters).to_arrow_table().cast(SCHEMA)
         return [self._guard(entry_of(row)) for row in rows.to_pylist()]
 
-    def settle(self, changed: Sequence[QuarantineEntry], run: str, number: int) -> None:
+    def record_status(self, changed: Sequence[QuarantineEntry], run: str, number: int) -> None:
         """Record what has become of entries, in a file beside the others; `number` rises within a run."""
         if not changed:
             return
-        self.files.append(write_settled(self._place, run, number, [changed]))
+        self.files.append(write_statuses(self._place, run, number, [changed]))
         self._insert(
             pa.table({name: [getattr(e, name) for e in changed] for name in ("id", "status", "reason")}),
             "UPDATE entries SET status = batch.status, reason = batch.reason FROM batch WHERE entries.id = batch.id",
@@ -258,8 +258,8 @@ class StoredQuarantine:
         """Replace all files by one, without entries last quarantined before `limit`. A crash in between leaves both,
         which read as the new one except for removed entries: those go when it is repeated."""
         groups = ([e for e in entries if limit is None or e.at >= limit] for entries in self.batches())
-        left = self.count - (self.older(limit) if limit is not None else 0)
-        new = [write_settled(self._place, run, number, groups)] if left else []
+        left = self.count - (self.count_older(limit) if limit is not None else 0)
+        new = [write_statuses(self._place, run, number, groups)] if left else []
         remove_files(self._place, self.files)
         self.files = new
 

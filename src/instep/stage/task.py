@@ -124,11 +124,11 @@ class _Task(AbstractContextManager["_Task"]):
             with reader.open_shared(unit[0], count) as view:
 
                 def work(
-                    session: ReadSession, take: Callable[[], Chunk | None], progress: Report
+                    session: ReadSession, next_chunk: Callable[[], Chunk | None], progress: Report
                 ) -> Iterator[ChunkResult]:
                     with _Task(self.reader, self.specs, self.attempt, progress, self.rate_limit) as one:
                         one._session, one._broken, one._lanes = session, self._broken, {unit[0].lane}
-                        for result in one.each(iter(take, None)):
+                        for result in one.each(iter(next_chunk, None)):
                             yield replace(result, basis=view.basis)
 
                 yield from read_lane(view.sessions, unit, work, self.progress)
@@ -147,7 +147,7 @@ class _Task(AbstractContextManager["_Task"]):
         except Exception as error:
             failure = error if isinstance(error, InstepError) else unexpected(chunk, error)
             if may_pass(failure) and not chunk.lane and not self.specs[chunk.table].system.id:
-                return self._again(chunk)
+                return self._retry(chunk)
             return self._failed(chunk, failure)
 
     def _behind_others(self, chunk: Chunk, error: LockYielded) -> ChunkResult:
@@ -168,7 +168,7 @@ class _Task(AbstractContextManager["_Task"]):
                 return self._failed(chunk, failure if isinstance(failure, InstepError) else unexpected(chunk, failure))
         return self._failed(chunk, error)
 
-    def _again(self, chunk: Chunk) -> ChunkResult | None:
+    def _retry(self, chunk: Chunk) -> ChunkResult | None:
         try:
             return self._try(chunk)
         except Exception as error:
@@ -222,7 +222,7 @@ class _Task(AbstractContextManager["_Task"]):
         try:
             with closing(read_chunk(self.session(), chunk)) as batches:
                 for batch in batches:
-                    run.take(batch)
+                    run.add_batch(batch)
                     for wait in self.rate_limit.waits(len(batch)):
                         time.sleep(wait)
                         run.tell()
@@ -259,7 +259,7 @@ class _ChunkRun:
         self.read = self.written = self.invalid_values = self.rejected = self.unkeyed = 0
         self.casts: Counter[str] = Counter()
 
-    def take(self, batch: pa.RecordBatch) -> None:
+    def add_batch(self, batch: pa.RecordBatch) -> None:
         """Take a batch. Rows are not quarantined where only some of their columns are read, with their notes, for
         existing rows."""
         done = self.conformer.conform(batch)

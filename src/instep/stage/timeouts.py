@@ -158,7 +158,7 @@ def timed_connection(seconds: float) -> type[psycopg.Connection[Any]]:
             return super()._connect_gen(*given, **more)
 
         def wait(self, gen: Any, *given: Any, **more: Any) -> Any:
-            return super().wait(_within(gen, seconds, self), *given, **more)
+            return super().wait(_steps_within(gen, seconds, self), *given, **more)
 
     return TimedConnection
 
@@ -168,7 +168,7 @@ _GRACE = 2.0
 """Seconds that a driver's own clock, which says more, comes before ours."""
 
 
-def within(seconds: float, act: Callable[[], T], late: Callable[[T], object] = lambda answer: None) -> T:
+def call_within(seconds: float, act: Callable[[], T], late: Callable[[T], object] = lambda answer: None) -> T:
     """Return one call, as `CallTimeout` makes it; raises Silence. `late` is given what comes after that: a connection
     that nobody waits for any more has to be closed."""
     timeout, answers = CallTimeout(seconds), list[T]()
@@ -183,7 +183,7 @@ def within(seconds: float, act: Callable[[], T], late: Callable[[T], object] = l
         timeout.close(lambda: [late(answer) for answer in answers if timeout.broken])
 
 
-def _within(gen: Any, seconds: float, connection: psycopg.Connection[Any]) -> Generator[Any, Any, Any]:
+def _steps_within(gen: Any, seconds: float, connection: psycopg.Connection[Any]) -> Generator[Any, Any, Any]:
     """Yield the same steps; whoever waits tells at least ten times a second whether something is ready."""
     from psycopg import OperationalError
 

@@ -25,7 +25,7 @@ from instep.store.catalogs.loaded import CountedQuarantines, Cursors, LoadedColu
 from instep.store.catalogs.plans import Plans, Steps
 from instep.store.catalogs.renames import Mappings, OldNames, Undos
 from instep.store.catalogs.reviews import Reviews
-from instep.store.catalogs.schemas import Accepted, Schemas
+from instep.store.catalogs.schemas import AcceptedCatalogs, Schemas
 from instep.store.engine.database import BUSY_SECONDS, Database
 from instep.store.engine.keyring import Keys, at_first_use
 from instep.store.engine.migrate import HEAD, upgrade, version
@@ -47,7 +47,7 @@ from instep.store.work.jobs import Jobs
 from instep.store.work.pauses import Pauses, Troubles
 from instep.store.work.rollouts import Rollouts
 from instep.store.work.runs import LEASE, Runs
-from instep.store.work.schedules import Detectors, Looks, Schedules
+from instep.store.work.schedules import Detectors, Schedules, SourceInspections
 from instep.store.work.workers import Workers
 
 _ID = select(installation.c.id)
@@ -108,7 +108,7 @@ class Store:
             raise
         self.connections = Connections(self._db)
         self.names = DestinationNames(self._db)
-        self.accepted = Accepted(self._db)
+        self.accepted = AcceptedCatalogs(self._db)
         self.schemas = Schemas(self._db)
         self.discoveries = Discoveries(self._db)
         self.reviews = Reviews(self._db)
@@ -141,7 +141,7 @@ class Store:
         self.workers = Workers(self._db, lease)
         self.schedules = Schedules(self._db)
         self.detectors = Detectors(self._db)
-        self.looks = Looks(self._db)
+        self.inspections = SourceInspections(self._db)
         self.api_keys = ApiKeys(self._db)
         self.sessions = Sessions(self._db)
         self.audit = Audit(self._db)
@@ -162,7 +162,7 @@ class Store:
         """The database's file, None for a server."""
         return self._db.file
 
-    def outgrown(self) -> str:
+    def reason_unusable(self) -> str:
         """Return why this program must not use the store any more, "" if it may: a newer one may have upgraded it."""
         with self._db.read() as transaction:
             found = version(transaction)

@@ -86,7 +86,7 @@ def refresh(context: SyncContext, run: Run, *, last: bool = False, ended: Mappin
         alive = [_with_trouble(n, trouble) for n in alive]
         undecided = [n for n in names if n.batch and not last and not is_present(n, there)]
         with context.transaction():
-            context.store.old_names.keep(context.name, [*alive, *undecided])
+            context.store.old_names.replace_all(context.name, [*alive, *undecided])
             context.store.events.add(*_events(context, names, alive, over))
 
 
@@ -168,7 +168,7 @@ def settle_names(context: SyncContext, names: Iterable[OldName], until: datetime
         refresh(context, run, ended=dict.fromkeys((n.number for n in names), why) if until is None else NONE)
 
 
-def troubles(context: SyncContext) -> list[str]:
+def unshown_names(context: SyncContext) -> list[str]:
     """Return which old names cannot be shown, and why."""
     found = (n for n in context.store.old_names.of(context.name) if n.trouble)
     return [f"old name {n.old} of {'.'.join(n.table)} is not shown: {n.trouble}" for n in found]

@@ -39,7 +39,7 @@ def claimed(context: SyncContext, kind: RunKind, *, paused_too: bool = False) ->
             text = str(error) or type(error).__name__
             _end(context, run, status_by(error), text)
             if is_unreachable(error):
-                context.store.setups.seen(context.name, text)
+                context.store.setups.record_result(context.name, text)
             raise
         status = status_of(context.store.runs.tables(run.id))
         tell(status=status)
@@ -52,7 +52,7 @@ def _end(context: SyncContext, run: Run, status: RunStatus, error: str) -> None:
         context.store.runs.finish(run, status, error)
         context.store.events.add(RunEnded(context.name, run.id, run.kind, status, error))
         if status == "done" and run.kind in SYNCS:
-            context.store.setups.seen(context.name, "")
+            context.store.setups.record_result(context.name, "")
             context.store.setups.reached(context.destination_name)
 
 

@@ -159,7 +159,7 @@ def _at_destination(context: SyncContext, refs: Iterable[Ref]) -> Catalog:
         return Catalog()
 
 
-def touched(context: SyncContext) -> frozenset[Ref]:
+def touched_tables(context: SyncContext) -> frozenset[Ref]:
     """Return the destination tables that plans have been at since one ended well: they may be half way between two
     states."""
     plans = (plan_from_dict(stored.plan) for stored in context.store.plans.unfinished(context.name))
@@ -203,7 +203,7 @@ def confirm(context: SyncContext, made: Plan) -> None:
     for ref, group in led.items():
         if any(isinstance(s.change, TableReplaced) for s in group.steps):
             continue
-        if why := _fault(ref, group, there):
+        if why := _difference(ref, group, there):
             raise DestinationError(
                 f"table {'.'.join(ref)} does not match the result of its schema change: {why}",
                 hint="another program may have changed it meanwhile: run `instep plan`, then try again",
@@ -212,7 +212,7 @@ def confirm(context: SyncContext, made: Plan) -> None:
 
 def carried_out(group: StepGroup, there: Catalog) -> bool:
     """Return whether what is there is what the steps of a table lead to."""
-    return not any(_fault(ref, group, there) for ref in refs_of(group))
+    return not any(_difference(ref, group, there) for ref in refs_of(group))
 
 
 def refs_of(group: StepGroup) -> set[Ref]:
@@ -220,7 +220,7 @@ def refs_of(group: StepGroup) -> set[Ref]:
     return {group.ref, group.after.ref} if group.after else {group.ref}
 
 
-def _fault(ref: Ref, group: StepGroup, there: Catalog) -> str:
+def _difference(ref: Ref, group: StepGroup, there: Catalog) -> str:
     """Return how a table of this name differs from what the steps of a group leave there; "" if it does not."""
     found = there.get(ref)
     if group.after is None or group.after.ref != ref:

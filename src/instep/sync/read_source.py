@@ -75,7 +75,7 @@ def open_repeatable(context: SyncContext) -> Iterator[Snapshot]:
                 f"the source of connection {context.name} is read by Spark's own reader", hint="use spark.read.jdbc"
             )
         alone = "a read point belongs to one connection"
-        if why := snapshot.unrepeatable if isinstance(snapshot, Repeatable) else alone:
+        if why := snapshot.reason_not_repeatable if isinstance(snapshot, Repeatable) else alone:
             raise Blocked(
                 f"the source of connection {context.name} cannot show the tasks of a DataFrame the same rows: {why}",
                 hint="read the destination: `project.table(...).to_spark()`",
@@ -100,7 +100,7 @@ def plan_read(
     read = _read(context, snapshot, path)
     own = [c for c in read.columns if (c.column.alias or c.column.name) in readable]
     read = replace(read, columns=tuple(own))
-    made = stage_columns(read, snapshot.yields(read))
+    made = stage_columns(read, snapshot.query_types(read))
     spec = StageSpec(
         table=path,
         columns=tuple(replace(c, key=0, nullable=True) for c in made),  # no row is refused for a NULL

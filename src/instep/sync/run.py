@@ -22,7 +22,7 @@ from instep.sources.base import Snapshot
 from instep.sources.stream import Streams
 from instep.spans import span, tell
 from instep.store.catalogs.backfills import Backfill
-from instep.sync.aliases import troubles
+from instep.sync.aliases import unshown_names
 from instep.sync.claim import claimed, status_of
 from instep.sync.context import Ref, SyncContext, check_named
 from instep.sync.detection.backfill_since import finish_backfills
@@ -32,8 +32,8 @@ from instep.sync.detection.refused import refusals
 from instep.sync.detection.table_renames import TableRenames
 from instep.sync.detection.version_deadline import check_version
 from instep.sync.housekeeping import PASSES, discard, forget_dropped, forget_old_names, free_full_disk
-from instep.sync.loading.backfill import Filling
-from instep.sync.loading.cdc import Following
+from instep.sync.loading.backfill import BackfillWork
+from instep.sync.loading.cdc import CdcSession
 from instep.sync.loading.connector_stream import Streaming, scope_of_stream
 from instep.sync.loading.engine import Engine, OnSpark
 from instep.sync.loading.load_table import TableResult
@@ -88,7 +88,7 @@ def sync(
             outcome.note(text)
         streams = isinstance(context.source, Streams)
         anew = scope.full or scope.kind == "backfill"
-        follow: Following | Streaming = Following(context, run, anew, outcome.note)
+        follow: CdcSession | Streaming = CdcSession(context, run, anew, outcome.note)
         if streams:
             scope = scope_of_stream(context, scope, outcome, anew=anew)
             follow = Streaming(context, run, scope, outcome, progress, anew and not scope.again)
@@ -97,12 +97,12 @@ def sync(
             if not scope.columns or streams:
                 work.run_passes()
             if not streams:
-                Filling(work.context, run, engine, work.progress, work.outcome, scope).all()
-                if isinstance(follow, Following):
+                BackfillWork(work.context, run, engine, work.progress, work.outcome, scope).all()
+                if isinstance(follow, CdcSession):
                     follow.cover()
             promote_rest(work.context, run, work.outcome)
         finally:
-            if isinstance(follow, Following):
+            if isinstance(follow, CdcSession):
                 follow.close()
             tables = work.record()
         expire(context, run)
@@ -153,7 +153,7 @@ class _Sync:
     progress: Progress
     engine: Engine
     outcome: RunOutcome
-    follow: Following | Streaming
+    follow: CdcSession | Streaming
 
     def run_passes(self) -> None:
         """Pass over the tables: first over all, then over those whose schema moved while they were read and those whose
@@ -179,7 +179,7 @@ class _Sync:
 
     def run_pass(self, only: frozenset[Ref] | None, attempt: int) -> frozenset[Ref]:
         """Detect, apply, read and commit once; return the tables to read again."""
-        if isinstance(self.follow, Following):
+        if isinstance(self.follow, CdcSession):
             self.progress.step("reading the source's schema")
             self.follow.begin()
         read_at = time.time_ns() // 1000
@@ -221,7 +221,7 @@ class _Sync:
         for text in (text for one in loading.done for text in one.notes):
             self.outcome.note(text)
         return (
-            self.discard_moved(loading.moved)
+            self.discard_moved(loading.set_aside)
             | self.request_full_reads(loading.done)
             | self.advance_positions(loading.done, detection)
         )
@@ -242,7 +242,7 @@ class _Sync:
 
     def advance_positions(self, done: Sequence[TableResult], detection: DetectionResult) -> frozenset[Ref]:
         """Move on in the log or the stream; return the tables that it has more of."""
-        if isinstance(self.follow, Following):
+        if isinstance(self.follow, CdcSession):
             return self.follow.advance_positions(done)
         self.follow.advance_positions(done, detection)
         return frozenset()
@@ -304,7 +304,7 @@ class _Sync:
             outcome.note(text)
         with span("discover"):
             discovery, relied = current_discovery(
-                context, snapshot, rely=attempt == 0 and isinstance(self.follow, Following)
+                context, snapshot, rely=attempt == 0 and isinstance(self.follow, CdcSession)
             )
         if attempt == 0:
             check_named(context, self.scope.tables | self.scope.again, discovery)
@@ -338,7 +338,7 @@ class _Sync:
             *map(describe, plan.notes),
             *plan.remarks,
             *partial_columns(context, detection, plan.after),
-            *troubles(context),
+            *unshown_names(context),
         )
         for text in texts:
             outcome.note(text)
@@ -388,7 +388,7 @@ class _Sync:
             waiting = [b for b in context.store.backfills.waiting(context.name) if b.scope != EXTRA]
             silent, whole = self.unsent_tables(waiting), {load.table.ref for load in loaded if load.complete}
             if isinstance(self.follow, Streaming):
-                whole |= self.follow.whole - {read.table.ref for read in silent}
+                whole |= self.follow.completed_tables - {read.table.ref for read in silent}
             remember_loaded(context, [*(load.read for load in loaded), *silent], whole)
             served = self.backfills_done(waiting, loaded)
             for backfill in waiting:
@@ -406,7 +406,7 @@ class _Sync:
 
     def unsent_tables(self, waiting: Sequence[Backfill]) -> Sequence[TableRead]:
         """Return the tables that a connector was to send again and has not: it would be asked for them every time."""
-        silent = self.follow.silent if isinstance(self.follow, Streaming) else ()
+        silent = self.follow.unsent_tables if isinstance(self.follow, Streaming) else ()
         for read in silent:
             if any(b.table == read.table.ref for b in waiting):
                 self.outcome.note(f"{read.table.path}: the connector sent nothing of it, so its rows stay as they were")

@@ -109,7 +109,7 @@ def two_people(context: TwoPeopleContext, name: str, what: str) -> AbstractConte
 
 def _people(store: Store, act: Act) -> set[str]:
     """Return the people whose requests for the act count now."""
-    since, found = store.looks.now() - COUNTS, set[str]()
+    since, found = store.inspections.now() - COUNTS, set[str]()
     for event in store.events.latest(connection=act.connection, types=_TYPES, limit=1000):
         if event.type == ConnectionDeleted.type or event.at < since:
             break

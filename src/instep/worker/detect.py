@@ -52,7 +52,7 @@ class DetectChanges(DirectWork):
         store, project = self.app.store, self.app.project
         if why := detector.idle(store, project, job):
             return Detected(skipped=why)
-        begun = store.looks.now()
+        begun = store.inspections.now()
         with span("detect"):
             found, theirs = self._seen(context, job)
             reviews = record(context, found)

@@ -13,7 +13,7 @@ from instep.control import detector
 from instep.control.rollouts.course import course_of
 from instep.control.rollouts.create import patch_of
 from instep.control.rollouts.flow import Rolling, stop
-from instep.control.rollouts.patch import Later
+from instep.control.rollouts.patch import RunsUnfinished
 from instep.control.rollouts.policies import ServedPolicies
 from instep.control.rollouts.queued import QueuedRuns
 from instep.errors import Blocked, Conflict, InstepError, ProjectError, RunInProgress, is_unreachable
@@ -38,7 +38,7 @@ def turn(app: App, job: Job) -> Mapping[str, Any] | None:
     runs = QueuedRuns(store, job.key, app.project.source_of, job.who)
     try:
         made = Rolling(store, patch, runs, job.who, in_turns=True).carry_on(job.key, course_of(job.options), job.id)
-    except (Later, Conflict):
+    except (RunsUnfinished, Conflict):
         return None
     return {"rollout": made.id, "status": made.status, "wave": made.wave, "why": made.why}
 
@@ -103,7 +103,7 @@ def _perform(app: App, job: Job) -> JobEnd:
         ended = JobEnd(error_text(error), again, result=_problem(error))
         # An error of ours says all there is to say; of any other the place is what helps.
         _log.error("%s", ended.error, exc_info=None if isinstance(error, InstepError) else error)
-        _after(app, job, error)
+        _queue_detection(app, job, error)
     run = _last_run(app, job)
     return replace(ended, run=run if run != before else "")
 
@@ -137,12 +137,12 @@ def is_final(job: Job, error: Exception) -> bool:
     return not _transient(error) or job.attempt >= job.attempts
 
 
-def _after(app: App, job: Job, error: Exception) -> None:
+def _queue_detection(app: App, job: Job, error: Exception) -> None:
     """Queue a detection after a failed sync: the schema may have moved. One that met a deletion that is not
     propagated switches the detector off as a detection does."""
     detector.check_deleted(app.store, job.connection)
     if job.connection and is_unreachable(error):
-        app.store.setups.seen(job.connection, error_text(error))
+        app.store.setups.record_result(job.connection, error_text(error))
     if job.kind in _SYNCS and not isinstance(error, Blocked | Conflict | ProjectError):
         detector.on_error(app.store, app.project, job.connection)
     elif job.kind == "detect" and is_final(job, error):
@@ -163,9 +163,9 @@ def test_connection(app: App, job: Job) -> JobEnd:
     checks = [*(app.source(source).test() if source else ())]
     if destination:
         theirs = _reached(app, destination)
-        app.store.setups.reached(destination, _wrong(theirs))
+        app.store.setups.reached(destination, _failed_checks(theirs))
         checks += theirs
-    wrong = _wrong(checks)
+    wrong = _failed_checks(checks)
     if whole:
         app.store.setups.tested(job.connection, wrong)
     return JobEnd(result={"checks": [asdict(c) for c in checks], "ok": not wrong})
@@ -230,7 +230,7 @@ def _reached(app: App, destination: str) -> list[Check]:
         raise
 
 
-def _wrong(checks: list[Check]) -> str:
+def _failed_checks(checks: list[Check]) -> str:
     """Return what a sync would lack, "" if nothing."""
     return "; ".join(": ".join(filter(None, (c.name, c.detail))) for c in checks if c.needed and not c.ok)
 

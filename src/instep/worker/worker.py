@@ -86,7 +86,7 @@ class JobWorker:
         self._notices.start()
         try:
             self._bury()
-            while not self._over(drain):
+            while not self._is_over(drain):
                 self._turn(drain)
         finally:
             self._leave()
@@ -108,7 +108,7 @@ class JobWorker:
         ready(self._busy, 0.05 if drain else self._limits.poll)
         self._collect()
 
-    def _over(self, drain: bool) -> bool:
+    def _is_over(self, drain: bool) -> bool:
         """True once it was stopped and no lane works, or the grace time is over."""
         busy = bool(self._busy)
         if self._stopping.is_set():
@@ -131,7 +131,7 @@ class JobWorker:
         if time.monotonic() < self._scheduled + SCHEDULE:
             return
         self._scheduled = time.monotonic()
-        if outgrown := self._store.outgrown():
+        if outgrown := self._store.reason_unusable():
             self._notify(outgrown)
             self.stop()
             return
@@ -144,7 +144,7 @@ class JobWorker:
         project, now = self._projects.current().project, datetime.now(UTC)
         for wrong in self._timetable.follow(self._store, project, now):
             self._notify(wrong)
-        for wrong in self._timetable.freshness.look(self._store, project, now):
+        for wrong in self._timetable.freshness.check_next(self._store, project, now):
             self._notify(wrong)
         if self._pruned != now.date() and not forget_some(self._store, project.model.retention, now):
             self._pruned = now.date()  # until then a slice each time, so that no lease waits for it
@@ -153,7 +153,7 @@ class JobWorker:
 
     def _bury(self) -> None:
         """Abandon jobs and runs of processes of this host that have ended."""
-        self._store.jobs.abandon(gone := self._store.workers.gone())
+        self._store.jobs.abandon(gone := self._store.workers.ended_ids())
         self._store.workers.forget(gone)
         self._end_orphans(None, "failed", "interrupted: its process has ended")
 
@@ -241,7 +241,7 @@ class JobWorker:
                 jobs.give_back(job, ended.error, timedelta(seconds=ended.again))
                 return
             if ended.interrupted or ((ended.error or ended.again is not None) and by):
-                job = jobs.finish(job, "cancelled", error=f"stopped by {by}") if by else self._given(job)
+                job = jobs.finish(job, "cancelled", error=f"stopped by {by}") if by else self._give_back(job)
             elif ended.error:
                 job = jobs.fail(job, ended.error, retryable=ended.transient, result=ended.result)
             else:
@@ -267,7 +267,7 @@ class JobWorker:
                 found = run.id
         return found
 
-    def _given(self, job: Job) -> Job:
+    def _give_back(self, job: Job) -> Job:
         return self._store.jobs.give_back(job, "its worker stopped")
 
     def _recycle(self, lane: Lane) -> None:
@@ -294,7 +294,7 @@ class JobWorker:
             lane.close()
             if lane.job is not None:
                 with suppress(InstepError):
-                    self._given(lane.job)
+                    self._give_back(lane.job)
         self._notices.close(wait=not self._at_once.is_set())
         if self._me is not None:
             with suppress(InstepError):

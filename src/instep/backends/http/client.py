@@ -98,7 +98,7 @@ class Client:
         self.base = address(server)
         self._key, self._version, self._note, self._sleep = key, version, note, sleep
         self._send = sends or Transport(self.base).send
-        self._met = False
+        self._is_checked = False
 
     def get(self, path: str, /, **query: Any) -> Any:
         """Return the document at a path below /api/v1."""
@@ -141,20 +141,20 @@ class Client:
     def _answer(
         self, method: str, target: str, body: Mapping[str, Any] | None = None, token: str = "", tag: str = ""
     ) -> ServerAnswer:
-        self._meet()
+        self._check_server()
         more = {name: value for name, value in (("Idempotency-Key", token), ("If-Match", tag)) if value}
         return self._retried(method, PREFIX + target, {"Authorization": self._key.header, **more}, body)
 
-    def _meet(self) -> None:
+    def _check_server(self) -> None:
         """Check that a server of ours answers before the key is sent."""
-        if self._met:
+        if self._is_checked:
             return
         found = self._document(self._retried("GET", "/healthz", {}, None))
         if not isinstance(found, dict) or not isinstance(found.get("version"), str):
             raise strange(200, self.base)
         if mismatch := compare(self._version, found["version"]):
             self._note(mismatch)
-        self._met = True
+        self._is_checked = True
 
     def _retried(
         self, method: str, target: str, headers: Mapping[str, str], body: Mapping[str, Any] | None

@@ -145,7 +145,7 @@ MOST = 10_000
 """Changes that one request may answer."""
 
 
-class _ForMany(ImmediateWork):
+class _BulkWork(ImmediateWork):
     """Do the same to many changes, each with a result of its own."""
 
     recorded: tuple[str, ...] = ()
@@ -175,7 +175,7 @@ class _ForMany(ImmediateWork):
         return {**recorded, "changes": [one.id for one in result.items if one.ok]}
 
 
-class AnsweringMany(_ForMany):
+class AnsweringMany(_BulkWork):
     """Give many changes one answer."""
 
     recorded = ("answer", "hash")
@@ -195,7 +195,7 @@ class AnsweringMany(_ForMany):
         return _answers(found, reviews.answer(context.store, able, request.answer, context.who), over)
 
 
-class SnoozingMany(_ForMany):
+class SnoozingMany(_BulkWork):
     """Leave many open changes alone for a while."""
 
     recorded = ("duration", "until")
@@ -207,7 +207,7 @@ class SnoozingMany(_ForMany):
         return _answers(found, reviews.snooze(context.store, able, until, context.who), not_open)
 
 
-class ReopeningMany(_ForMany):
+class ReopeningMany(_BulkWork):
     """Take back the answers to many changes, or their snoozes."""
 
     def answer(self, context: WriteContext, request: ReopenChangesRequest, found: Sequence[Review]) -> ChangeAnswers:
@@ -216,7 +216,7 @@ class ReopeningMany(_ForMany):
         return _answers(found, reviews.reopen(context.store, able, context.who), over)
 
 
-class AssigningMany(_ForMany):
+class AssigningMany(_BulkWork):
     """Name who is to look after many changes."""
 
     recorded = ("assignee",)

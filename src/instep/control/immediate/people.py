@@ -39,7 +39,7 @@ class SignInLink:
     """The time after which it is refused."""
 
 
-class _OfKey(ImmediateWork):
+class _KeyWork(ImmediateWork):
     """Do something with one key."""
 
     def detail(self, request: ImmediateRequest, result: Any) -> Mapping[str, Any]:
@@ -47,7 +47,7 @@ class _OfKey(ImmediateWork):
         return {"key": result.key}
 
 
-class PasswordSetting(_OfKey):
+class PasswordSetting(_KeyWork):
     """Set the password of any key."""
 
     def execute(self, context: WriteContext, request: SetPasswordRequest, prepared: None) -> PasswordOf:
@@ -57,7 +57,7 @@ class PasswordSetting(_OfKey):
         return PasswordOf(key.id, key.name)
 
 
-class PasswordChange(_OfKey):
+class PasswordChange(_KeyWork):
     """Change one's own password."""
 
     def prepare(self, context: WriteContext, request: ChangePasswordRequest) -> None:
@@ -75,7 +75,7 @@ class PasswordChange(_OfKey):
         return PasswordOf(context.key.id, context.key.name)
 
 
-class LinkMaking(_OfKey):
+class LinkMaking(_KeyWork):
     """Make a link."""
 
     def execute(self, context: WriteContext, request: MakeSignInLinkRequest, prepared: None) -> SignInLink:

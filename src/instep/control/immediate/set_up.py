@@ -34,7 +34,7 @@ class QueuedJob:
     """True if this request created it; false if the same was waiting already."""
 
 
-class _Queueing(ImmediateWork):
+class _EnqueueWork(ImmediateWork):
     """Put a job into the queue."""
 
     def enqueue(self, context: WriteContext, kind: ObjectKind, job: str, request: Any, **more: Any) -> QueuedJob:
@@ -58,7 +58,7 @@ class _Queueing(ImmediateWork):
         return {"job": result.job}
 
 
-class SourceTesting(_Queueing):
+class SourceTesting(_EnqueueWork):
     """Have a source tested."""
 
     def execute(self, context: WriteContext, request: TestSourceRequest, prepared: None) -> QueuedJob:
@@ -66,7 +66,7 @@ class SourceTesting(_Queueing):
         return self.enqueue(context, "source", CONNECTION_TEST, request)
 
 
-class DestinationTesting(_Queueing):
+class DestinationTesting(_EnqueueWork):
     """Have a destination tested."""
 
     def execute(self, context: WriteContext, request: TestDestinationRequest, prepared: None) -> QueuedJob:
@@ -74,7 +74,7 @@ class DestinationTesting(_Queueing):
         return self.enqueue(context, "destination", CONNECTION_TEST, request)
 
 
-class SourceDiscovery(_Queueing):
+class SourceDiscovery(_EnqueueWork):
     """Have the tables of a source listed."""
 
     def execute(self, context: WriteContext, request: DiscoverSourceRequest, prepared: None) -> QueuedJob:

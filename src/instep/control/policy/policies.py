@@ -137,7 +137,7 @@ def shown(project: Project, connection: str) -> PolicyShown:
         place_of(project, connection, RuleEvaluation("", "preset")),
         rules(policy.rules, RuleEvaluation("", "policy")),
         {o.match: rules(o.rules, RuleEvaluation("", "override", o.match)) for o in policy.overrides},
-        Modifiers().over(policy.modifiers),
+        Modifiers().with_changes(policy.modifiers),
         tuple(_kind(kind, policy) for kind in KINDS),
     )
 
@@ -180,7 +180,7 @@ def explain(
     places = tuple(place_of(project, connection, evaluation) for evaluation in traced.evaluations)
     notes = (
         *_left_out(project, store, connection, change, accepted),
-        *_beside(change, traced.decision, policy, tags, accepted),
+        *_side_effects(change, traced.decision, policy, tags, accepted),
     )
     return Explanation(connection, change, traced, places, review, notes)
 
@@ -225,7 +225,7 @@ def _left_out(project: Project, store: Store, connection: str, change: Change, a
             yield f"{table.path}.{column.name} is not read ({why}): its changes are not looked at"
 
 
-def _beside(
+def _side_effects(
     change: Change, decision: Decision, policy: Policy, tags: tuple[str, ...], accepted: Catalog
 ) -> Iterator[str]:
     """Yield what comes on top of the policy."""

@@ -61,13 +61,13 @@ def question(path: str, kind: str, accepted: Catalog, before: str = "", after: s
         if kind == "access.lost":
             return PolicyQuestion(kind, path, "", before, after)
         raise InstepError(
-            f"{kind} is about a column, and {path} names none", hint=f"write {path}.COLUMN{_near(path, paths)}"
+            f"{kind} is about a column, and {path} names none", hint=f"write {path}.COLUMN{_suggestion(path, paths)}"
         )
     table, _, column = path.rpartition(".")
     return PolicyQuestion(kind, table, column, before, after)
 
 
-def _near(path: str, known: set[str]) -> str:
+def _suggestion(path: str, known: set[str]) -> str:
     table, _, column = path.rpartition(".")
     near = closest(table, known) if table else []
     return f", or did you mean {near[0]}.{column}?" if near else ""

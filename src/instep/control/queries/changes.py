@@ -70,7 +70,7 @@ class ChangeList(QueryWork):
     def shown(self, context: QueryContext, items: Sequence[Review]) -> Sequence[ListedChange]:
         """Return the changes with what stands beside them."""
         store = context.store
-        elsewhere, rows = store.changes.elsewhere(items, context.scope), store.changes.rows(items)
+        elsewhere, rows = store.changes.count_elsewhere(items, context.scope), store.changes.rows(items)
         comments = store.comments.counts([one.id for one in items])
         return [
             ListedChange(

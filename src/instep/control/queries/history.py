@@ -35,7 +35,7 @@ from instep.schema.catalog.catalog import catalog_to_dict
 from instep.store.catalogs.clones import Copy
 from instep.store.catalogs.plans import PlanStatus, StepRecord, StoredPlan
 from instep.store.history.recorded_event import LoggedEvent
-from instep.store.server.pages import Only
+from instep.store.server.pages import RowFilter
 from instep.store.store import Store
 
 
@@ -165,7 +165,7 @@ class RunList(QueryWork):
 
     def items(self, context: QueryContext, query: ListRuns, after: Sequence[Any] | None, limit: int) -> Sequence[Run]:
         """Return runs, newest first."""
-        only = Only(context.only(query.connection), query.status, query.kind, query.id or "")
+        only = RowFilter(context.only(query.connection), query.status, query.kind, query.id or "")
         return context.store.pages.runs(only, (after[0], after[1]) if after else None, limit)
 
     def place(self, item: Run) -> Sequence[Any]:

@@ -163,7 +163,7 @@ class SelectedTables(QueryWork):
         """Return the table's schema and name."""
         return (item.schema, item.name)
 
-    def beside(self, context: QueryContext, query: ListSelectedTables) -> SelectionTotals:
+    def page_summary(self, context: QueryContext, query: ListSelectedTables) -> SelectionTotals:
         """Return the number of tables, and the schemas of the page."""
         counts = Counter(schema for schema, _ in self._part.known)
         names = dict.fromkeys(schema for schema, _ in self._page)

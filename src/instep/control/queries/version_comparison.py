@@ -70,7 +70,7 @@ class VersionComparison(QueryWork):
         """Return the number of the change."""
         return (item.number,)
 
-    def beside(self, context: QueryContext, query: CompareVersions) -> ComparedVersions:
+    def page_summary(self, context: QueryContext, query: CompareVersions) -> ComparedVersions:
         """Return the versions and how much differs."""
         return ComparedVersions(*self._versions, len(self._changes), sum(one.breaking for one in self._changes))
 

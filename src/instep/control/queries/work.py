@@ -130,7 +130,9 @@ def summaries(context: QueryContext, found: Sequence[Managed]) -> list[Connectio
     }
 
     targeted = [one.name for one in found if _may_have_target(one.spec)]
-    fresh = freshness_of(store, context.project.among(targeted), targeted, datetime.now(UTC)) if targeted else {}
+    fresh = (
+        freshness_of(store, context.project.for_connections(targeted), targeted, datetime.now(UTC)) if targeted else {}
+    )
 
     def one(of: Managed) -> ConnectionSummary:
         run, open_ = runs.get(of.name), waiting.get(of.name, 0)
@@ -245,7 +247,7 @@ class QueueList(QueryWork):
         """Return when the job was made, and its id."""
         return (item.created, item.id)
 
-    def beside(self, context: QueryContext, query: ListQueue) -> QueueTotals:
+    def page_summary(self, context: QueryContext, query: ListQueue) -> QueueTotals:
         """Return how many jobs there are, and who works."""
         if context.scope is not None:
             return QueueTotals({}, ())

@@ -20,7 +20,7 @@ def check_log_names(project: Project, store: Store, connection: str) -> None:
     """Raise ProjectError for a slot or publication that another connection of the same source has."""
     section = project.connection(connection)
     for path, why in log_problems(project, store, connection, project.source_of(connection), section):
-        place = project.where(("connections", connection, *path))
+        place = project.location_of(("connections", connection, *path))
         raise ProjectError(f"{place}: {why}, so {connection} cannot have it", hint=_HINT)
 
 

@@ -205,7 +205,7 @@ class Resources:
                 return _previewed(kind, name, document, given, before)
             sealed = self._sealed(kind, name, plain, places, who, origins or {})
             document = replaced(document, {path: secret(id).text for path, id in sealed.items()})
-            self.store.secrets.keep(kind, name, set(secrets_in(document).values()))
+            self.store.secrets.delete_others(kind, name, set(secrets_in(document).values()))
             made = self.store.objects.put(
                 kind, name, document, who=who, tags=given, links=links, expected=expected, since=since
             )
@@ -270,7 +270,7 @@ class Resources:
                 more = f" and {len(users) - 5} more" if len(users) > 5 else ""
                 raise Blocked(f"{kind} {name} is used by {named}{more}", hint="delete these first, or change them")
             if not dry_run:
-                self.store.secrets.keep(kind, name, ())
+                self.store.secrets.delete_others(kind, name, ())
                 self.store.objects.delete(kind, name, expected=expected)
                 CompatDocuments(self.store).delete("noted", noted_of(kind, name))
                 if kind == "destination":
@@ -288,7 +288,7 @@ class Resources:
     def _not_of_file(self, kind: ObjectKind, name: str, spec: Mapping[str, Any] | None) -> None:
         if name not in self._sections(kind):
             return
-        where = self.project.where((PLURALS[kind], name)).rpartition(": ")[0]
+        where = self.project.location_of((PLURALS[kind], name)).rpartition(": ")[0]
         message = f"{kind} {name} is managed by {where}"
         if spec is None:
             data = written(value_at(self.project.tree.data, (PLURALS[kind], name)) or {})

@@ -28,7 +28,7 @@ _hashing = BoundedSemaphore(4)
 
 
 @dataclass(frozen=True)
-class Begun:
+class StartedSession:
     """A session that has begun."""
 
     session: Session
@@ -36,7 +36,7 @@ class Begun:
     """Token that its browser sends."""
 
 
-def with_password(store: Store, name: str, password: str) -> Begun | None:
+def with_password(store: Store, name: str, password: str) -> StartedSession | None:
     """Begin the session of the key with this name and password; None for a wrong one."""
     key = store.api_keys.named(name)
     return begin(store, key) if is_password(store, key, password) and key else None
@@ -50,25 +50,25 @@ def is_password(store: Store, key: ApiKey | None, password: str) -> bool:
     known = store.sessions.password_hash(key.id) if key else None
     try:
         with _hashing:
-            PasswordHasher().verify(known or _nobodys(), password[: LONGEST + 1])
+            PasswordHasher().verify(known or _dummy_hash(), password[: LONGEST + 1])
     except (Argon2Error, InvalidHash):
         return False
     return known is not None
 
 
-def with_secret(store: Store, secret: str) -> Begun | None:
+def with_secret(store: Store, secret: str) -> StartedSession | None:
     """Begin a session with an API key's secret; None for one that is not accepted."""
     key = authenticate(store, secret)
     return begin(store, key, _digest(secret)) if key else None
 
 
-def with_link(store: Store, token: str) -> Begun | None:
+def with_link(store: Store, token: str) -> StartedSession | None:
     """Begin the session of a one-time link; None for one that has expired or was used."""
     key = store.sessions.use_link(_digest(token))
     return begin(store, key) if key else None
 
 
-def begin(store: Store, key: ApiKey, secret: str | None = None) -> Begun:
+def begin(store: Store, key: ApiKey, secret: str | None = None) -> StartedSession:
     """Begin a session of a key. `secret`: the digest of the API secret that it ends with."""
     token = secrets.token_urlsafe(32)
     with store.transaction():
@@ -77,7 +77,7 @@ def begin(store: Store, key: ApiKey, secret: str | None = None) -> Begun:
     found = session_of(store, token)
     if found is None:
         raise InstepError(f"API key {key.id} was revoked meanwhile", hint="sign in with another one")
-    return Begun(found, token)
+    return StartedSession(found, token)
 
 
 def session_of(store: Store, token: str) -> Session | None:
@@ -131,7 +131,7 @@ def _digest(token: str) -> str:
 
 
 @cache
-def _nobodys() -> str:
+def _dummy_hash() -> str:
     """Return the hash of no password, which a name that is not known is compared with."""
     from argon2 import PasswordHasher
 

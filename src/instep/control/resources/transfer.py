@@ -67,7 +67,7 @@ def _variable(stored: StoredObject, path: Path, taken: set[str]) -> str:
     return f"${{env:{name}}}"
 
 
-class _Undone(Exception):
+class _DryRunEnd(Exception):
     """Ends a transaction that was only tried."""
 
 
@@ -78,7 +78,7 @@ def import_project(
     `replace`. Tags of connections come with them; other settings of the file are the server's own business. Under
     `dry_run` all of it is tried, and nothing stays."""
     done = ImportReport()
-    with suppress(_Undone), objects.store.transaction():
+    with suppress(_DryRunEnd), objects.store.transaction():
         for kind, name, spec, origins in _sections(given):
             before = objects.store.objects.get(kind, name)
             if before and _same(objects, before, spec, origins):
@@ -87,7 +87,7 @@ def import_project(
             objects.put(kind, name, spec, who=who, expected=None if replace else 0, origins=origins)
             (done.changed if before else done.created).append((kind, name))
         if dry_run:
-            raise _Undone
+            raise _DryRunEnd
     return done
 
 
@@ -107,7 +107,7 @@ def _sections(given: Project) -> Iterator[tuple[ObjectKind, str, dict[str, Any],
 
 
 def _resolved(given: Project, text: str, path: Path) -> str:
-    return given.environment.resolve(Reference(text), given.where(path), path)
+    return given.environment.resolve(Reference(text), given.location_of(path), path)
 
 
 def _same(objects: Resources, before: StoredObject, spec: Mapping[str, Any], origins: Mapping[Path, str]) -> bool:

@@ -131,12 +131,12 @@ def change_patch(
     if not found:
         raise ChangeNotFound(
             f"none of {len(connections)} connections has a change {kind} of {path}",
-            hint=_near(store, text, connections),
+            hint=_suggestion(store, text, connections),
         )
     return replace(requested, summary=max(sorted(found), key=found.__getitem__))
 
 
-def _near(store: Store, text: str, connections: Sequence[str]) -> str:
+def _suggestion(store: Store, text: str, connections: Sequence[str]) -> str:
     """Return the open changes whose kind and object are most like `text`, or say that there is none."""
     known = {f"{r.kind}:{path_of(r)}" for name in connections for r in store.reviews.find(name, ("open",))}
     if not known:

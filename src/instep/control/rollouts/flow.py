@@ -16,7 +16,16 @@ from typing import TypeVar
 from instep.control.rollouts.course import FREE, Course, to_advance, to_resume, to_roll_back, to_take_back
 from instep.control.rollouts.create import detect_all
 from instep.control.rollouts.gates import findings, gates_of
-from instep.control.rollouts.machine import UNDONE, Await, BeginConnection, Halt, Over, before, next_step, status_of
+from instep.control.rollouts.machine import (
+    UNDONE,
+    Await,
+    BeginConnection,
+    Halt,
+    WaveFinished,
+    before,
+    next_step,
+    status_of,
+)
 from instep.control.rollouts.patch import CompatibilityLine, Patch, RunsConnections
 from instep.crash import crashpoint
 from instep.errors import Fenced, InstepError
@@ -119,7 +128,7 @@ class Rolling:
     def _wave(self, rollout: Rollout, number: int) -> Rollout | None:
         """Run one wave; return the rollout if something stopped it, None once it is through."""
         if number > rollout.wave:
-            self.store.rollouts.wave(rollout, number)
+            self.store.rollouts.begin_wave(rollout, number)
         limits = gates_of(rollout.gates)
         members = {m.connection: m for m in self.store.rollouts.members(rollout.id, wave=number)}
         while True:
@@ -137,7 +146,7 @@ class Rolling:
                     self._await(rollout, members, under_way)
                 case Halt(why):
                     return self._release(rollout, "halted", why[0])
-                case Over():
+                case WaveFinished():
                     return None
 
     def _end_all(self, rollout: Rollout, members: dict[str, Member]) -> None:

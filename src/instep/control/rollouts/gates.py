@@ -101,7 +101,7 @@ def _nulls(path: str, before: Measure, after: Measure, limit: float) -> Iterator
             yield f"{path}.{column}: NULL in {now:.1f} % of the rows, {was:.1f} % before"
 
 
-def halts(members: Sequence[Member], limits: Gates) -> tuple[str, ...]:
+def halt_reasons(members: Sequence[Member], limits: Gates) -> tuple[str, ...]:
     """Return why a wave of these connections does not go on: nothing if it may."""
     out = [f"{m.connection}: {text}" for m in members if not m.accepted for text in m.findings]
     failed = [m for m in members if m.status == "failed"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from instep.control.rollouts.gates import Gates, halts
+from instep.control.rollouts.gates import Gates, halt_reasons
 from instep.model import Member
 from instep.operations.values import MemberStatus, RolloutStatus
 
@@ -56,24 +56,24 @@ class Halt:
 
 
 @dataclass(frozen=True)
-class Over:
+class WaveFinished:
     """The wave is through."""
 
 
-Step = BeginConnection | Await | Halt | Over
+Step = BeginConnection | Await | Halt | WaveFinished
 
 
 def next_step(members: Sequence[Member], limits: Gates, lanes: int) -> Step:
     """Return the next step for the connections of one wave, with at most `lanes` runs at a time. Runs that are under
     way, also those of a process that has died, are seen to their end before a wave halts or is over."""
     under_way = tuple(m for m in members if m.status == "running")
-    why = halts(members, limits)
+    why = halt_reasons(members, limits)
     waiting = next((m for m in members if m.status == "waiting"), None)
     if waiting is not None and not why and len(under_way) < lanes:
         return BeginConnection(waiting)
     if under_way:
         return Await(under_way)
-    return Halt(why) if why else Over()
+    return Halt(why) if why else WaveFinished()
 
 
 def status_of(counts: Mapping[MemberStatus, int]) -> RolloutStatus:

@@ -17,7 +17,7 @@ class CompatibilityLine:
     why: str = ""
 
 
-class Later(Exception):
+class RunsUnfinished(Exception):
     """Runs are under way, and whoever carries the rollout on shall not wait for them: it comes again."""
 
 

@@ -70,7 +70,7 @@ class PolicyPatch:
         if policy.preset == self.preset and not own:
             return CompatibilityLine("already", f"its policy is {self.preset}")
         if self.managed is None or not self.managed.manages(connection):
-            where = self.project.where(("connections", connection))
+            where = self.project.location_of(("connections", connection))
             return CompatibilityLine("conflict", f"{where} manages it: write `policy: {self.preset}` there")
         if own:
             name = f"policy {policy.name}" if policy.name else "its policy"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from instep.control.rollouts.course import Course, to_advance, to_resume, to_roll_back
-from instep.control.rollouts.patch import Later
+from instep.control.rollouts.patch import RunsUnfinished
 from instep.errors import Conflict, ProjectError
 from instep.model import Job, JobKind, Measure, RunOutcome, TableHealth
 from instep.operations.registry import policy_of
@@ -42,7 +42,7 @@ class QueuedRuns:
         return self._outcome(connection, "undo", f"{key}/{change}", {"what": change})
 
     def wait(self) -> None:
-        raise Later
+        raise RunsUnfinished
 
     def _outcome(self, connection: str, kind: JobKind, key: str, options: Mapping[str, Any]) -> RunOutcome | None:
         with self.store.transaction():

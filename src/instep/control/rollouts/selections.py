@@ -56,7 +56,7 @@ class SelectionPatch:
             return CompatibilityLine("already", f"{self.text} already" if turned else "its source has no such object")
         if pause := self.store.pauses.connection(connection):
             return CompatibilityLine("undecided", f"it is paused: {pause.reason}")
-        return CompatibilityLine("applies", _says(turned))
+        return CompatibilityLine("applies", _texts(turned))
 
     def _steps(self, place: SwitchedConnection) -> list[Turn]:
         """Return each verb over its objects; what there is not needs no switching off. Raises InstepError for any other
@@ -112,7 +112,7 @@ def _data(found: Switch | None) -> dict[str, Any] | None:
     return {name: getattr(found, name) for name in _FIELDS} if found else None
 
 
-def _says(turned: Sequence[Turn]) -> str:
+def _texts(turned: Sequence[Turn]) -> str:
     return "; ".join(f"{step.target.path}: {line}" for step in turned for line in step.lines)
 
 

@@ -51,10 +51,12 @@ def chosen(project: Project, group: ConnectionGroup, scope: Collection[str] | No
     for name in group.names:
         project.connection(name)
     connections = [name for name in project.connections if scope is None or name in scope]
-    return among(group, [(name, project.destination_of(name), project.connection(name).tags) for name in connections])
+    return members_of(
+        group, [(name, project.destination_of(name), project.connection(name).tags) for name in connections]
+    )
 
 
-def among(group: ConnectionGroup, connections: Iterable[tuple[str, str, Iterable[str]]]) -> list[str]:
+def members_of(group: ConnectionGroup, connections: Iterable[tuple[str, str, Iterable[str]]]) -> list[str]:
     """Return the connections (name, destination, tags) that are in the group, by name; raises InstepError if it
     names or holds none."""
     if not group.to_dict():

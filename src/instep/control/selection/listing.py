@@ -8,8 +8,8 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from instep.control.selection.coming import Addition, Coming
 from instep.control.selection.selections import SwitchedConnection
+from instep.control.selection.upcoming_objects import Addition, UpcomingObjects
 from instep.model import Review
 from instep.operations.values import ReviewStatus
 from instep.schema.catalog.catalog import Column, Table
@@ -119,7 +119,7 @@ class ObjectListing:
             if column is None:
                 switch = self.switches[*table.ref, name]
                 yield self._one((*table.ref, name), switch.enabled is not False, "not at the source", switch.hashed)
-            elif self.every or self.touched(table, column):
+            elif self.every or self.is_decided(table, column):
                 on, why = column_is_on(self.place.now, table, column)
                 yield self._one((*table.ref, name), on, why, self.is_hashed(table, name, on), _added(table, column))
 
@@ -128,31 +128,31 @@ class ObjectListing:
         now = self.place.now
         return hashed(now if on else replace(now, off=frozenset(), exclude_columns=()), table.ref, name)
 
-    def touched(self, table: Table, column: Column) -> bool:
+    def is_decided(self, table: Table, column: Column) -> bool:
         """Return True if a person or the file switched it, or the policy blocks it."""
         place = (*table.ref, column.name)
-        left_out = bool(self.coming.left_out(place, _added(table, column)))
+        left_out = bool(self.upcoming.left_out(place, _added(table, column)))
         off = not column_is_on(self.place.now, table, column)[0]
         return place in self.switches or left_out or off or hashed(self.place.now, table.ref, column.name)
 
     def _is_unread(self, table: Table) -> bool:
         """Return whether columns may have come to it that nobody has been told of."""
         closed = table.path in self.place.now.off or table.schema in self.place.now.schemas_off
-        return closed or self.coming.has_late_columns(table.ref)
+        return closed or self.upcoming.has_late_columns(table.ref)
 
     def _is_chosen(self, place: Object) -> bool:
         switch = self.switches.get(place)
         return switch is not None and switch.is_chosen
 
     @cached_property
-    def coming(self) -> Coming:
-        return Coming.of(self.place, self.switches, self.reviews)
+    def upcoming(self) -> UpcomingObjects:
+        return UpcomingObjects.of(self.place, self.switches, self.reviews)
 
     def _one(self, place: Object, on: bool, why: str, hidden: bool | None, addition: Addition | None = None) -> Listed:
         """Return the entry of one object, by its switch, else by whether the next sync lets it in."""
         switch, review = self.switches.get(place), self.reviews.get(place)
         flag = bool(hidden) if place[2] else None
-        out = self.coming.left_out(place, addition) if on and addition is not None else ""
+        out = self.upcoming.left_out(place, addition) if on and addition is not None else ""
         if switch is not None and switch.enabled is not None and not out:
             return Listed(*place, on, flag, why if place[1] else _WORD[on], switch.at, switch.who)
         if out:

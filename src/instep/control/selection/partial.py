@@ -8,9 +8,9 @@ from datetime import datetime
 from functools import cached_property, lru_cache
 from typing import Any
 
-from instep.control.selection.coming import Coming
 from instep.control.selection.listing import ObjectListing
 from instep.control.selection.selections import SwitchedConnection, place_in
+from instep.control.selection.upcoming_objects import UpcomingObjects
 from instep.errors import SchemaError
 from instep.project.project import Project
 from instep.schema.catalog.catalog import Catalog, Table
@@ -91,13 +91,13 @@ class PartialSelection:
         place = place_in(self.project, self.store, self.connection, seen, self.accepted.catalog(whole))
         found = ObjectListing(place, columns=True)
         if not self.version:
-            found.coming = self._coming(place, found)
+            found.upcoming = self._upcoming(place, found)
         return found
 
-    def _coming(self, place: SwitchedConnection, listing: ObjectListing) -> Coming:
+    def _upcoming(self, place: SwitchedConnection, listing: ObjectListing) -> UpcomingObjects:
         on = frozenset(t.ref for t in place.source.tables if t.path in place.now.on and t.ref not in place.denied)
         first = _first_look(self.store, self.connection, self.seen.at)
-        return Coming(place, first, listing.switches, listing.reviews, on, frozenset())
+        return UpcomingObjects(place, first, listing.switches, listing.reviews, on, frozenset())
 
 
 @dataclass(frozen=True)

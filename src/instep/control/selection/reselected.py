@@ -47,7 +47,7 @@ def reselected(
     switches = store.switches.of_several(loaded)
     seen = store.discoveries.get_many([name for name in loaded if switches[name]])  # they follow renamed objects by id
     places = _places(project, accepted, loaded, switches, seen)
-    found = {name: list(_turned(place, known[name], waiting[name])) for name, place in places.items()}
+    found = {name: list(_reselected(place, known[name], waiting[name])) for name, place in places.items()}
     seen |= store.discoveries.get_many([name for name, some in found.items() if some and not switches[name]])
     there = {
         name: pair_tables(catalog_from_dict(accepted[name]).tables, seen[name].catalog)
@@ -85,7 +85,7 @@ def _places(
     return found
 
 
-def _turned(
+def _reselected(
     place: _Place, known: Mapping[Ref, Sequence[Mapping[str, Any]]], waiting: Iterable[Backfill]
 ) -> Iterator[tuple[ReselectedColumn, bool]]:
     whole = {b.table for b in waiting if b.scope == "table"}

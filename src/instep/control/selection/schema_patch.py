@@ -8,7 +8,13 @@ from typing import Any
 
 from instep.control.selection.listing import Listed, listed
 from instep.control.selection.schema_config import SchemaConfig, SyncMode, TableConfig
-from instep.control.selection.selections import SwitchedConnection, SwitchStep, SwitchTarget, existing_switches, turning
+from instep.control.selection.selections import (
+    SwitchedConnection,
+    SwitchStep,
+    SwitchTarget,
+    existing_switches,
+    switch_step,
+)
 from instep.errors import Blocked, InstepError
 from instep.operations.values import Verb
 from instep.schema.catalog.catalog import Table
@@ -89,7 +95,7 @@ def _all(
         if one.table and table is None:
             continue
         try:
-            yield turning(place, verb, SwitchTarget(one.schema, table), switches.get(one.path))
+            yield switch_step(place, verb, SwitchTarget(one.schema, table), switches.get(one.path))
         except Blocked:
             continue
 
@@ -173,7 +179,7 @@ class _Patching:
             )
 
     def turn(self, verb: Verb, target: SwitchTarget) -> None:
-        made = turning(self.place, verb, target, self.switches.get(target.path))
+        made = switch_step(self.place, verb, target, self.switches.get(target.path))
         self.switches[target.path] = made.switch
         self.steps.append(made)
 
@@ -213,9 +219,9 @@ def precreated(patch: ConfigPatch) -> list[Switch]:
         found += [Switch(schema, enabled=s.enabled)] if s.enabled is not None else []
         for table, t in s.tables.items():
             found += [Switch(schema, table, enabled=t.enabled)] if t.enabled is not None else []
-            found += [Switch(schema, table, c, p.enabled, p.hashed) for c, p in t.columns.items() if _says(p)]
+            found += [Switch(schema, table, c, p.enabled, p.hashed) for c, p in t.columns.items() if _has_setting(p)]
     return found
 
 
-def _says(patch: ColumnPatch) -> bool:
+def _has_setting(patch: ColumnPatch) -> bool:
     return patch.enabled is not None or patch.hashed is not None

@@ -120,8 +120,8 @@ def _line(project: Project, connection: str, section: str, entry: str) -> str:
     place: tuple[str | int, ...] = ("connections", connection, *section.split("."))
     data = value_at(project.tree.data, place)
     if isinstance(data, list):
-        return project.where((*place, data.index(entry)))
-    return project.where((*place, entry, "enabled") if isinstance(data, dict) else place)
+        return project.location_of((*place, data.index(entry)))
+    return project.location_of((*place, entry, "enabled") if isinstance(data, dict) else place)
 
 
 def targets(place: SwitchedConnection, objects: Sequence[str], matching: Sequence[str]) -> list[SwitchTarget]:
@@ -135,7 +135,7 @@ def targets(place: SwitchedConnection, objects: Sequence[str], matching: Sequenc
             f"nothing of connection {place.connection} is listed yet", hint="run `instep detect` first, then switch"
         )
     chosen = (s for s in place.store.switches.of(place.connection) if s.is_chosen)
-    every |= {s.path: _gone(s) for s in chosen if s.path not in every}
+    every |= {s.path: _missing_target(s) for s in chosen if s.path not in every}
     found = {path: every[path] if path in every else _missing(place, path, every) for path in objects}
     for text in matching:
         fits = {path: t for path, t in every.items() if t.table is not None and Pattern(text).matches(path)}
@@ -159,7 +159,7 @@ def _targets(catalog: Catalog) -> Iterator[SwitchTarget]:
     yield from (SwitchTarget(t.schema, t) for t in catalog.tables)
 
 
-def _gone(switch: Switch) -> SwitchTarget:
+def _missing_target(switch: Switch) -> SwitchTarget:
     """Return the target of a switch whose object is not at the source any more."""
     if not switch.table:
         return SwitchTarget(switch.schema)
@@ -176,7 +176,7 @@ def steps(place: SwitchedConnection, verb: Verb, chosen: Sequence[SwitchTarget])
     """Return the effects of these switches. Raises Blocked, having changed nothing, where instep.yml contradicts,
     for keys and cursors, and where there is no salt to hash with."""
     switches = existing_switches(place)
-    return [turning(place, verb, t, switches.get(t.path)) for t in chosen]
+    return [switch_step(place, verb, t, switches.get(t.path)) for t in chosen]
 
 
 def switch_steps(
@@ -205,7 +205,7 @@ def check(place: SwitchedConnection, verb: Verb, target: SwitchTarget) -> None:
         _check_hash(place, target)
 
 
-def turning(place: SwitchedConnection, verb: Verb, target: SwitchTarget, existing: Switch | None) -> SwitchStep:
+def switch_step(place: SwitchedConnection, verb: Verb, target: SwitchTarget, existing: Switch | None) -> SwitchStep:
     """Return the effect of one switch; `existing` is the recorded switch of the object."""
     check(place, verb, target)
     base = existing or bind(_switch(target), place.known, place.identity)
@@ -350,7 +350,7 @@ def hashing(place: SwitchedConnection, reviews: Sequence[Review]) -> list[Switch
                 hint="approve it without --hash, or hash columns with `instep selection hash`",
             )
         for target in columns:
-            step = turning(place, "hash", target, existing_switches(place).get(target.path))
+            step = switch_step(place, "hash", target, existing_switches(place).get(target.path))
             out.append(replace(step, switch=replace(step.switch, enabled=True), same=False))
     return out
 

@@ -24,7 +24,7 @@ def check_named(project: Project, store: Store, connection: str) -> None:
         for version in store.schemas.history(connection, "source"):
             known |= {t.path for t in store.schemas.catalog(connection, "source", version.version).tables}
     problems = [
-        (project.tree.line(place), f"{dotted(place)}: the source has no table {name!r}{_near(name, known)}")
+        (project.tree.line(place), f"{dotted(place)}: the source has no table {name!r}{_suggestion(name, known)}")
         for place, name in missing
         if not _is_known(name, known)
     ]
@@ -35,6 +35,6 @@ def _is_known(name: str, known: set[str]) -> bool:
     return name in known or ("." not in name and any(path.endswith(f".{name}") for path in known))
 
 
-def _near(name: str, known: set[str]) -> str:
+def _suggestion(name: str, known: set[str]) -> str:
     names = known if "." in name else {path.rpartition(".")[2] for path in known}
     return did_you_mean(name, names, form=", did you mean {!r}?")

@@ -117,7 +117,7 @@ class DeltaCommit:
     def _remove_added(self, run: str, *snapshots: DeltaSnapshot) -> None:
         """Delete the files that this run has written for a version, except those that the log knows: a store's client
         that has lost an answer asks again, and is refused for what it has made itself."""
-        known = {path for s in snapshots for path in (*s.files, *s.gone)}
+        known = {path for s in snapshots for path in (*s.files, *s.tombstones)}
         for path in (unquote(file["path"]) for file in self.add):
             if path.rpartition("/")[2].startswith(f"{run}{OWN_FILES}") and path not in known:
                 with suppress(OSError, InstepError):
@@ -165,7 +165,7 @@ class DeltaCommit:
             yield {"metaData": metadata}
         for name in changed:
             yield {"txn": {"appId": name, "version": number, "lastUpdated": at}}
-        for old in before.files.some(self.remove):
+        for old in before.files.of_paths(self.remove):
             yield {
                 "remove": {
                     "path": old["path"],
@@ -184,7 +184,7 @@ class DeltaCommit:
         whole = self.state.whole
         if whole is None:
             return recorded(self.record)
-        return recorded(replace(whole.together(self.record), version=whole.version))
+        return recorded(replace(whole.merge_shard(self.record), version=whole.version))
 
     def _time(self, at: int) -> Action:
         """Return the time of the commit (milliseconds since 1970), where the log has to say it: later than the last

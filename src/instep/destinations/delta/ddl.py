@@ -10,7 +10,7 @@ from itertools import count
 from instep.crash import crashpoint
 from instep.destinations.base import HERE, Commit, FileWorkers, Ref
 from instep.destinations.delta.change import DeltaCommit, begin
-from instep.destinations.delta.rewrite import Rewriting, ValueCast, again
+from instep.destinations.delta.rewrite import Rewriting, ValueCast, recast_columns
 from instep.destinations.delta.shape import (
     BEFORE,
     DeltaField,
@@ -35,14 +35,14 @@ from instep.destinations.delta.table_state import (
 )
 from instep.destinations.delta.warehouse import DeltaFacet, Folders, ObjectWarehouse, Warehouse, now_ms
 from instep.destinations.iceberg.evolve import spark_sql
-from instep.destinations.shared import Reshaped, landed
+from instep.destinations.shared import ShardSchemaChanged, retry_commit
 from instep.destinations.sql.evolve import ColumnOrigin, Evolution, evolve
 from instep.destinations.sql.records import Parked, Record
 from instep.destinations.types import DELTA_PROMOTIONS
 from instep.errors import Conflict, DestinationError, IllegalChange
 from instep.schema.catalog.catalog import Table
 from instep.schema.changes.describe import ColumnRenamed, TableAdded, TableRemoved, TableRenamed, TableReplaced
-from instep.schema.planning.guard import offence
+from instep.schema.planning.guard import first_violation
 from instep.schema.planning.hazard import Capabilities
 from instep.schema.planning.naming import quote
 from instep.schema.planning.step import SetLayout, Step
@@ -66,7 +66,7 @@ def _execute(
     if state is not None and after is not None and state.table() == after and _is_laid_out(state, steps):
         if commit.part:
             change = DeltaCommit(state, state.record.after_changes(commit, [s.id for s in steps]))
-            again(change, state.layout, {}, commit, how)
+            recast_columns(change, state.layout, {}, commit, how)
             change.land("CHANGE COLUMNS", commit, warehouse)
         return
     match steps[0].change:
@@ -91,7 +91,7 @@ def create(warehouse: Warehouse, table: Table, steps: Sequence[Step], commit: Co
     if warehouse.is_taken(table.ref) or not begin(warehouse, record, fields, commit, by):
         there = find(warehouse, table.ref) is not None
         if there and commit.part:
-            raise Reshaped(table.path)
+            raise ShardSchemaChanged(table.path)
         hint = "plan again" if there else not_ours(table.ref).hint
         raise Conflict(f"table {named(table.ref)} exists", hint=hint)
 
@@ -220,7 +220,7 @@ def _columns(
 ) -> DeltaCommit:
     """Return the table with its next columns; its rows stay."""
     now = state.table()
-    if why := offence(state.ref, [s.change for s in steps], guards((*state.by, *state.next_by))):
+    if why := first_violation(state.ref, [s.change for s in steps], guards((*state.by, *state.next_by))):
         raise IllegalChange(why, hint="nothing was changed")
     evolution = evolve(now, state.record.parked, steps, target)
     by_name = {f.name: f for f in state.fields}
@@ -238,7 +238,7 @@ def _columns(
     record = replace(record, by=_next_by(state, steps)).after_changes(commit, changes)
     change = DeltaCommit(state, record, new.fields)
     layout = (*new.fields, *(replace(p.field, nullable=True) for p in waits.values()))
-    again(change, layout, new.casts, commit, how)
+    recast_columns(change, layout, new.casts, commit, how)
     return change
 
 
@@ -331,7 +331,7 @@ class DeltaDdl(DeltaFacet):
         retried as long as others only load their rows meanwhile."""
         own = Rewriting(workers, self.upsert_rows)
         if commit.part:
-            landed(lambda: _execute(self.warehouse, ref, steps, after, commit, own))
+            retry_commit(lambda: _execute(self.warehouse, ref, steps, after, commit, own))
         else:
             _execute(self.warehouse, ref, steps, after, commit, own)
 

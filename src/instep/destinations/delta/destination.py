@@ -12,10 +12,10 @@ from instep.destinations.delta import shape as partition
 from instep.destinations.delta.ddl import CAPABILITIES, DeltaDdl, statements
 from instep.destinations.delta.files import io_of
 from instep.destinations.delta.fill import DeltaFills, DeltaRestoredValues
-from instep.destinations.delta.keep import DeltaClones, DeltaRetention
 from instep.destinations.delta.maintain import DeltaMaintenance, DeltaSavepoints
 from instep.destinations.delta.merge import DeltaMerges
 from instep.destinations.delta.promote import DeltaPromotes
+from instep.destinations.delta.retention import DeltaClones, DeltaRetention
 from instep.destinations.delta.rows import DeltaRows
 from instep.destinations.delta.shape import arrow_schema
 from instep.destinations.delta.table_state import DeltaTableState, find, not_ours, require
@@ -224,7 +224,7 @@ class DeltaSharing:
         """Return the destination as one shard loads and reads it."""
         return DeltaDestination(self.destination.config, shard)
 
-    def whole(self, ref: Ref) -> SharedTable | None:
+    def shared_table(self, ref: Ref) -> SharedTable | None:
         """Return a table with its shards."""
         table_state = find(self.destination.warehouse, ref)
         return (

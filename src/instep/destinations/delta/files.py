@@ -283,7 +283,7 @@ def _widened(state: DeltaTableState, footer: pq.FileMetaData, fields: Sequence[D
     if state.record.within is None:
         return False
     found = {f.name: f.type for f in footer.schema.to_arrow_schema()}
-    return any(f.physical in found and _grows(found[f.physical], arrow_type(f.type)) for f in fields)
+    return any(f.physical in found and _is_widening(found[f.physical], arrow_type(f.type)) for f in fields)
 
 
 def check_ids(state: DeltaTableState, file: StagedFile, footer: pq.FileMetaData, fields: Sequence[DeltaField]) -> None:
@@ -293,14 +293,14 @@ def check_ids(state: DeltaTableState, file: StagedFile, footer: pq.FileMetaData,
     shared = state.record.within is not None
     for field in fields:
         kind, own = found.get(str(field.id)), arrow_type(field.type)
-        if kind is None or not (_alike(kind, own) or (shared and _grows(kind, own))):
+        if kind is None or not (_alike(kind, own) or (shared and _is_widening(kind, own))):
             raise StageError(
                 f"staged file {file.path} does not have the column {field.name!r} as the table needs it",
                 hint="nothing was committed; the destination table changed during the run: sync again",
             )
 
 
-def _grows(before: pa.DataType, after: pa.DataType) -> bool:
+def _is_widening(before: pa.DataType, after: pa.DataType) -> bool:
     """Return whether the one becomes the other without a change of any value."""
     if pa.types.is_decimal(before) and pa.types.is_decimal(after):
         more = after.scale >= before.scale and after.precision - after.scale >= before.precision - before.scale

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from instep.crash import crashpoint
-from instep.destinations.base import HERE, Commit, FileWorkers, Fill, Filled, FillSize, Ref
+from instep.destinations.base import HERE, BackfillResult, Commit, FileWorkers, Fill, FillSize, Ref
 from instep.destinations.delta.change import DeltaCommit
-from instep.destinations.delta.keep import version_before
 from instep.destinations.delta.merge_parts import EarlierValues, fill_by_tasks
 from instep.destinations.delta.merge_work import FillWork, filled_rows
 from instep.destinations.delta.protocol.snapshot import Action, rows_of
+from instep.destinations.delta.retention import version_before
 from instep.destinations.delta.rewrite import edited
 from instep.destinations.delta.rows import engine, staged_rows, table_rows
 from instep.destinations.delta.shape import BEFORE
 from instep.destinations.delta.table_state import DeltaTableState, find, named, require
-from instep.destinations.delta.tasks import fits
+from instep.destinations.delta.tasks import fits_in_process
 from instep.destinations.delta.warehouse import DeltaFacet
 from instep.destinations.parts import is_large
 from instep.destinations.sql.records import MOST_IDS
@@ -77,7 +77,7 @@ class DeltaFills(DeltaFacet):
         commit: Commit,
         on_progress: Callable[[int, int], None],
         go_on: Callable[[], bool],
-    ) -> Filled:
+    ) -> BackfillResult:
         """Fill NULLs of a column with its value, never replacing a value, in one commit. Cursor and accepted
         fingerprint stay."""
         table_state = require(self.warehouse, ref)
@@ -87,7 +87,7 @@ class DeltaFills(DeltaFacet):
             raise DestinationError(why, hint="load the whole table again")
         change = DeltaCommit(table_state, table_state.record)
         what = FillWork(work.key, tuple(work.columns), work.meta)
-        if fits(table_state, work.values, self.upsert_rows):
+        if fits_in_process(table_state, work.values, self.upsert_rows):
             filled = _fill(change, what, staged_rows(table_state, what.names, work.values), commit)
         else:
             filled = fill_by_tasks(session, change, what, work.values, commit)
@@ -99,7 +99,7 @@ class DeltaFills(DeltaFacet):
         crashpoint("fill.committed")
         weight = sum(int(f["size"]) for f in change.add)
         on_progress(filled, weight)
-        return Filled(filled, len(change.remove), weight)
+        return BackfillResult(filled, len(change.remove), weight)
 
 
 def _names_then(state: DeltaTableState, before: DeltaTableState, names: tuple[str, ...]) -> tuple[str, ...] | None:

@@ -19,7 +19,7 @@ TRIES = 5
 T = TypeVar("T")
 
 
-def again(attempt: Callable[[], T]) -> T:
+def retry_commit(attempt: Callable[[], T]) -> T:
     """Try it on the table as it is by then, if somebody else was faster; never behind a later run's back."""
     for left in range(TRIES - 1, -1, -1):
         try:
@@ -95,16 +95,16 @@ class DeltaLoads(DeltaFacet):
         """Refuse commits with a lower fence from now on; a missing table is ignored."""
         if find(self.warehouse, ref) is not None:
             with self.warehouse.moving():
-                again(lambda: _claim(self.warehouse, ref, fence))
+                retry_commit(lambda: _claim(self.warehouse, ref, fence))
 
     def append(
         self, ref: Ref, files: Sequence[StagedFile], commit: Commit, spark: SparkStart | None = None
     ) -> LoadOutcome:
         """Add the rows; files that the table has already are not added again."""
-        return again(lambda: _append(self.warehouse, ref, files, commit))
+        return retry_commit(lambda: _append(self.warehouse, ref, files, commit))
 
     def overwrite(
         self, ref: Ref, files: Sequence[StagedFile], commit: Commit, spark: SparkStart | None = None
     ) -> LoadOutcome:
         """Return the staged rows in the place of all that were, with the generation that waits, if one does."""
-        return again(lambda: overwrite(self.warehouse, ref, files, commit))
+        return retry_commit(lambda: overwrite(self.warehouse, ref, files, commit))

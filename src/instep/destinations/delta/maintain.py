@@ -17,15 +17,15 @@ from itertools import islice, takewhile
 from typing import Any
 from urllib.parse import unquote
 
-from instep.destinations.base import Commit, Layout, Maintained, Ref, Savepoint, Upkeep
+from instep.destinations.base import Commit, Layout, Maintained, MaintenanceSpec, Ref, Savepoint
 from instep.destinations.delta.change import FILES_STAY, DeltaCommit, check_writable, file_days, files_stay, retention
 from instep.destinations.delta.files import path_of
-from instep.destinations.delta.keep import ALIVE
-from instep.destinations.delta.load import again
+from instep.destinations.delta.load import retry_commit
 from instep.destinations.delta.protocol.deletion_vectors import deleted_rows
 from instep.destinations.delta.protocol.log import DeltaLog
 from instep.destinations.delta.protocol.records import APP, is_record, unnamed
 from instep.destinations.delta.protocol.snapshot import Action, DeltaSnapshot, rows_of
+from instep.destinations.delta.retention import ALIVE
 from instep.destinations.delta.shape import place
 from instep.destinations.delta.table_state import (
     DeltaTableState,
@@ -33,15 +33,15 @@ from instep.destinations.delta.table_state import (
     loaded,
     missing,
     named,
-    portion,
     require,
+    select_files,
     state_at,
 )
 from instep.destinations.delta.tasks import PackTask, pack
 from instep.destinations.delta.warehouse import DeltaFacet, Warehouse, now_ms
 from instep.destinations.parts import grouped, run_tasks
 from instep.errors import Conflict, DestinationError, InstepError
-from instep.schema.maintenance import DAY_MS, FileFacts, Maintenance, bins, expirable
+from instep.schema.maintenance import DAY_MS, FileFacts, Maintenance, bins, expirable_snapshots
 from instep.stage.files.object_store import AnyPath, files_below
 
 MAINTAINED = f"{APP}.maintained"
@@ -64,7 +64,7 @@ def _maintained(state: DeltaTableState) -> Mapping[str, int]:
     return found
 
 
-def _files(warehouse: Warehouse, ref: Ref, work: Upkeep) -> Maintained:
+def _files(warehouse: Warehouse, ref: Ref, work: MaintenanceSpec) -> Maintained:
     """Compact small files in commits that declare that no row has changed."""
     state = require(warehouse, ref)
     count, size = len(state.own), state.bytes
@@ -86,7 +86,7 @@ def _files(warehouse: Warehouse, ref: Ref, work: Upkeep) -> Maintained:
         tasks = list[PackTask]()
         for one in bins:
             paths = tuple(unquote(f["path"]) for f in one)
-            tasks.append(PackTask(number, portion(state, sorted(places[p] for p in paths)), paths, work.run))
+            tasks.append(PackTask(number, select_files(state, sorted(places[p] for p in paths)), paths, work.run))
             number += 1
         added = [a for some in run_tasks(session, pack, tasks, "compact") for a in some]
         change.add = [{**a, "dataChange": False} for a in added]
@@ -158,7 +158,7 @@ class _Expired:
 def _expired(warehouse: Warehouse, state: DeltaTableState, how: Maintenance) -> _Expired:
     found = [(version, int(info.get("timestamp", 0))) for version, info in changes(state.log)]
     young = {v for v, at in found if at >= now_ms() - retention(state, "delta.logRetentionDuration")}
-    gone = expirable(found, young, how, now_ms())
+    gone = expirable_snapshots(found, young, how, now_ms())
     remaining = [(v, at) for v, at in found if v not in gone]
     if not gone or not remaining:
         return _Expired()
@@ -166,7 +166,7 @@ def _expired(warehouse: Warehouse, state: DeltaTableState, how: Maintenance) -> 
     return _Expired(gone, min(at, now_ms() - files_stay(warehouse, state)), first)
 
 
-def _expire(warehouse: Warehouse, ref: Ref, work: Upkeep, done: Maintained) -> Maintained:
+def _expire(warehouse: Warehouse, ref: Ref, work: MaintenanceSpec, done: Maintained) -> Maintained:
     state = require(warehouse, ref)
     check_writable(state)
     old = _expired(warehouse, state, work.how)
@@ -188,7 +188,7 @@ def _expire(warehouse: Warehouse, ref: Ref, work: Upkeep, done: Maintained) -> M
 
 def _removed(state: DeltaTableState) -> Iterator[Action]:
     """Yield the removals that any readable version of the log records."""
-    yield from state.snapshot.gone.each()
+    yield from state.snapshot.tombstones.each()
     for version in state.log.versions():
         with suppress(FileNotFoundError):
             yield from (a["remove"] for a in state.log.actions(version) if a.get("remove"))
@@ -220,7 +220,7 @@ def _old_records(state: DeltaTableState) -> list[AnyPath]:
     return [*unnamed(state.folder, numbers, now_ms() / 1000 - ALIVE)]
 
 
-def _orphans(warehouse: Warehouse, state: DeltaTableState, work: Upkeep) -> list[tuple[AnyPath, int]]:
+def _orphans(warehouse: Warehouse, state: DeltaTableState, work: MaintenanceSpec) -> list[tuple[AnyPath, int]]:
     """Return data files that nothing references, older than the safe age and than every active run, with their
     bytes."""
     limit = now_ms() - max(work.how.orphan_age * DAY_MS, retention(state, FILES_STAY, file_days(warehouse)))
@@ -272,11 +272,11 @@ class DeltaMaintenance(DeltaFacet):
         some = len([*islice(old, EXPIRE_BATCH)]) == EXPIRE_BATCH
         return some and len(_expired(self.warehouse, table_state, how).versions) >= EXPIRE_BATCH
 
-    def maintain(self, ref: Ref, work: Upkeep) -> Maintained:
+    def maintain(self, ref: Ref, work: MaintenanceSpec) -> Maintained:
         """Maintain one table; rows and values stay as they are."""
         table_state = require(self.warehouse, ref)
         table_state.record.check(work.fence)
-        done = again(lambda: _files(self.warehouse, ref, work))
+        done = retry_commit(lambda: _files(self.warehouse, ref, work))
         if work.go_on():
             done = _expire(self.warehouse, ref, work, done)
         if work.deep and work.go_on():
@@ -310,19 +310,19 @@ def _commit_record(info: dict[str, Any]) -> dict[str, Any]:
 def _savepoint(table_state: DeltaTableState, then: DeltaSnapshot, info: dict[str, Any], *, current: bool) -> Savepoint:
     record, at = _commit_record(info), datetime.fromtimestamp(info.get("timestamp", 0) / 1000, UTC)
     before = state_at(table_state.log, table_state.ref, then)
-    why_not = _why_not(table_state, before)
+    reason = _reason_not_restorable(table_state, before)
     state = table_state.state()
     recorded = before.record.loaded if before else None
     cursor = state.cursor if current and state else recorded.cursor if recorded else ""
     later: tuple[str, ...] = ()
-    if before is not None and not why_not:
+    if before is not None and not reason:
         had, own = {f.physical for f in before.fields}, table_state.record.table.by_name
         later = tuple(f.name for f in table_state.fields if f.physical not in had and own[f.name].alias)
     rows, _ = then.files.rows
-    return Savepoint(then.version, at, record.get("run", ""), rows, cursor, current, later, why_not)
+    return Savepoint(then.version, at, record.get("run", ""), rows, cursor, current, later, reason)
 
 
-def _why_not(state: DeltaTableState, before: DeltaTableState | None) -> str:
+def _reason_not_restorable(state: DeltaTableState, before: DeltaTableState | None) -> str:
     if state.record.pending is not None:
         return "the table was replaced at the source and its new rows are not loaded yet"
     if before is None:
@@ -385,5 +385,5 @@ class DeltaSavepoints(DeltaFacet):
         assert record.loaded is not None, "a load was just recorded"
         change = DeltaCommit(table_state, replace(record, loaded=replace(record.loaded, last=())))
         change.remove = sorted({path for path, _ in today.ids - then.ids})
-        change.add = [{**f, "dataChange": True} for f in then.some({path for path, _ in then.ids - today.ids})]
+        change.add = [{**f, "dataChange": True} for f in then.of_paths({path for path, _ in then.ids - today.ids})]
         change.land("RESTORE", commit, self.warehouse)

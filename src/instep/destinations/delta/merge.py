@@ -16,7 +16,7 @@ import pyarrow as pa
 from instep.destinations.base import Commit, LoadOutcome, Merge, Ref, SparkStart
 from instep.destinations.delta.change import DeltaCommit
 from instep.destinations.delta.files import check_ids, read_footer
-from instep.destinations.delta.load import DeltaLoads, again, overwrite, replaced
+from instep.destinations.delta.load import DeltaLoads, overwrite, replaced, retry_commit
 from instep.destinations.delta.merge_parts import upsert_by_tasks
 from instep.destinations.delta.merge_work import (
     DeltaMergeWork,
@@ -38,7 +38,7 @@ from instep.destinations.delta.rows import (
     table_rows,
 )
 from instep.destinations.delta.table_state import DeltaTableState, named, require
-from instep.destinations.delta.tasks import fits
+from instep.destinations.delta.tasks import fits_in_process
 from instep.destinations.delta.warehouse import Warehouse
 from instep.destinations.equal_rows import WholeCompare, set_equal_aside
 from instep.destinations.types import duckdb_primitive
@@ -89,7 +89,7 @@ class _ComparedFiles:
 
     def read(self, files: Sequence[int] | None = None, *, keys: bool = False) -> pa.RecordBatchReader:
         chosen = self.staged if files is None else [self.staged[n] for n in files]
-        return staged_rows(self.state, self.work.how.key if keys else self.work.names, chosen, self.work.brief)
+        return staged_rows(self.state, self.work.how.key if keys else self.work.names, chosen, self.work.compared_only)
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class _ComparedTable:
         return self.state.rows
 
     def read(self, files: Sequence[int] | None = None, *, keys: bool = False) -> pa.RecordBatchReader:
-        return table_rows(self.state, self.work.how.key if keys else self.work.compared, self.work.brief, files)
+        return table_rows(self.state, self.work.how.key if keys else self.work.compared, self.work.compared_only, files)
 
 
 def _upsert(
@@ -128,7 +128,7 @@ def _upsert(
         if _is_whole(how) and set_equal_aside(db, compare):
             if count(db, "SELECT count(*) FROM (SELECT n FROM r UNION ALL SELECT p FROM t)") > limit:
                 return None
-        elif fits(state, [*files, *how.keys], limit):
+        elif fits_in_process(state, [*files, *how.keys], limit):
             load_both(db, compare.staged.read(), compare.table.read())
         else:
             return None
@@ -174,7 +174,7 @@ class DeltaMerges(DeltaLoads):
 
     def is_large(self, ref: Ref, files: Sequence[StagedFile] = ()) -> bool:
         """Return whether the table and the files are for tasks."""
-        return not fits(require(self.warehouse, ref), files, self.upsert_rows)
+        return not fits_in_process(require(self.warehouse, ref), files, self.upsert_rows)
 
     def merge(
         self, spark: SparkStart | None, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit
@@ -188,7 +188,7 @@ class DeltaMerges(DeltaLoads):
         if table_state.record.pending is not None:
             if not how.complete:
                 raise replaced(ref)
-            return again(lambda: overwrite(self.warehouse, ref, files, commit, copy=True))
+            return retry_commit(lambda: overwrite(self.warehouse, ref, files, commit, copy=True))
         if not how.key and how.since is None:
             raise DestinationError(f"table {named(ref)} has no key to merge by", hint="name one in `key:`")
         change = DeltaCommit(table_state, table_state.record)
@@ -199,7 +199,7 @@ class DeltaMerges(DeltaLoads):
             done = _since(change, files, how, commit)
         else:
             most = self.upsert_rows * (PASSING if _is_whole(how) else 1)
-            here = fits(table_state, [*files, *how.keys], most)
+            here = fits_in_process(table_state, [*files, *how.keys], most)
             found = _upsert(change, files, work, commit, self.upsert_rows) if here else None
             if found is None:
                 found = upsert_by_tasks(spark() if spark else None, change, files, work, commit)

@@ -19,11 +19,11 @@ from instep.destinations.base import Commit, LoadOutcome
 from instep.destinations.delta.change import DeltaCommit
 from instep.destinations.delta.files import io_of
 from instep.destinations.delta.merge_task import (
-    Dealt,
     DealTask,
     JoinedRows,
     JoinTask,
     MergeJob,
+    PartedFile,
     PickedRows,
     PickTask,
     RewriteTask,
@@ -46,7 +46,7 @@ from instep.destinations.delta.protocol.snapshot import Action, rows_of
 from instep.destinations.delta.rewrite import check_rows
 from instep.destinations.delta.rows import in_order
 from instep.destinations.delta.shape import DeltaField
-from instep.destinations.delta.table_state import DeltaTableState, portion
+from instep.destinations.delta.table_state import DeltaTableState, select_files
 from instep.destinations.delta.tasks import TASK_BYTES, TASK_ROWS, width
 from instep.destinations.parts import grouped, run_tasks
 from instep.stage.files.place import keep_only
@@ -78,10 +78,10 @@ def upsert_by_tasks(
     with _parted(session, change, work, commit, by) as parts:
         rows, whole = sum(f.rows for f in (*files, *how.keys)), how.complete or bool(how.keys)
         among = () if whole or rows > FEW_ROWS else tuple(replace(f, footer=b"") for f in in_order(files))
-        parts.divide(max(rows, state.rows) if whole else rows)
+        parts.choose_parts(max(rows, state.rows) if whole else rows)
         tasks = [*parts.staged("staged", files), *parts.staged("keys", how.keys), *parts.table(among=among)]
         met = parts.joined(join_rows, tasks)
-        refuse(state, sum(m.nulls for m in met), sum(m.twins for m in met))
+        refuse(state, sum(m.nulls for m in met), sum(m.duplicates for m in met))
         crashpoint("merge.staged")
         found = {what: sum(m.found.get(what, 0) for m in met) for what in {w for m in met for w in m.found}}
         edits = [*(m.edits for m in met), *parts.picked(met)]
@@ -100,10 +100,10 @@ def fill_by_tasks(
     """Put the files with the values into the change; returns how many rows get one."""
     with _parted(session, change, work, commit) as parts:
         if isinstance(values, EarlierValues):
-            parts.divide(values.state.rows)
-            tasks = [*parts.before(values), *parts.table(values.files)]
+            parts.choose_parts(values.state.rows)
+            tasks = [*parts.deal_tasks(values), *parts.table(values.files)]
         else:
-            parts.divide(sum(f.rows for f in values))
+            parts.choose_parts(sum(f.rows for f in values))
             tasks = [*parts.staged("staged", values), *parts.table()]
         met = parts.joined(fill_rows, tasks)
         parts.rewrite(met, [m.edits for m in met], {})
@@ -132,7 +132,7 @@ def _parted(
     state = change.state
     folder = (state.folder / state.area / f"{commit.run}-merge-{uuid.uuid4().hex[:8]}").as_uri()
     try:
-        yield _PartedChange(session, change, MergeJob(portion(state, ()), work, commit.run, folder, 1), by)
+        yield _PartedChange(session, change, MergeJob(select_files(state, ()), work, commit.run, folder, 1), by)
     finally:
         keep_only(folder, io_of(state), [])
 
@@ -150,7 +150,7 @@ class _PartedChange:
         self.starts = np.array([g.start for g in self.groups], dtype=np.int64)
         self.staged_groups: list[DealTask] = []
 
-    def divide(self, rows: int) -> None:
+    def choose_parts(self, rows: int) -> None:
         """Settle on the parts for so many rows, before tasks are made."""
         self.job = replace(self.job, parts=max(-(-rows // JOIN_ROWS), 1))
 
@@ -164,13 +164,13 @@ class _PartedChange:
             found.append(DealTask(self.job, number, side, self.job.state, staged=staged))
         return found
 
-    def before(self, values: EarlierValues) -> list[DealTask]:
+    def deal_tasks(self, values: EarlierValues) -> list[DealTask]:
         """Return the tasks that deal the rows of an earlier version out."""
         then = values.state
         sizes = [(then.counted(f), int(f["size"])) for f in then.files]
         groups = grouped(sizes, TASK_ROWS, TASK_BYTES, self.wide)
         return [
-            DealTask(self.job, number, "staged", portion(then, some), before=values.names)
+            DealTask(self.job, number, "staged", select_files(then, some), before=values.names)
             for number, some in enumerate(groups)
         ]
 
@@ -178,14 +178,14 @@ class _PartedChange:
         """Yield the tasks that deal the table's rows out, those of these files (None: of all)."""
         for number, some in enumerate(grouped(self.sizes, TASK_ROWS, TASK_BYTES, self.wide)):
             if own := tuple(n for n in some if files is None or n in files):
-                yield DealTask(self.job, number, "table", portion(self.state, own), own, among=among)
+                yield DealTask(self.job, number, "table", select_files(self.state, own), own, among=among)
 
     def joined(
         self, join: Callable[[JoinTask, int, Report | None], JoinedRows], tasks: Sequence[DealTask]
     ) -> list[JoinedRows]:
         """Return what becomes of the rows that these tasks deal out."""
         self.staged_groups = [t for t in tasks if t.side == "staged"]
-        dealt: dict[Side, list[Dealt]] = {"staged": [], "keys": [], "table": []}
+        dealt: dict[Side, list[PartedFile]] = {"staged": [], "keys": [], "table": []}
         for task, one in zip(tasks, run_tasks(self.session, deal, tasks, "merge: deal"), strict=True):
             if one is not None:
                 dealt[task.side].append(one)
@@ -205,7 +205,7 @@ class _PartedChange:
         found: list[JoinedRows] = run_tasks(self.session, join, joins, "merge: join")
         return found
 
-    def picked(self, met: Sequence[JoinedRows]) -> list[Mapping[str, Dealt]]:
+    def picked(self, met: Sequence[JoinedRows]) -> list[Mapping[str, PartedFile]]:
         """Read the staged rows that come: new ones are put into the change, the others are returned."""
         come = [m.come for m in met if m.come is not None]
         tasks = [
@@ -220,7 +220,7 @@ class _PartedChange:
     def rewrite(
         self,
         met: Sequence[JoinedRows],
-        edits: Sequence[Mapping[str, Dealt]],
+        edits: Sequence[Mapping[str, PartedFile]],
         found: Mapping[str, int],
         at: int | None = None,
     ) -> None:
@@ -236,7 +236,7 @@ class _PartedChange:
                     what: _own([e[what] for e in edits if what in e], group)
                     for what in ("updated", "marked", "removed")
                 }
-                state = portion(self.state, numbers)
+                state = select_files(self.state, numbers)
                 tasks.append(RewriteTask(self.job, group, state, numbers, own, at, self.by))
         written: list[list[Action]] = run_tasks(self.session, rewrite_files, tasks, "merge: write")
         self.change.add += [a for some in written for a in some]
@@ -248,6 +248,6 @@ class _PartedChange:
         check_rows(self.state, sum(map(rows_of, self.change.add)), expected)
 
 
-def _own(files: Sequence[Dealt], part: int) -> tuple[Dealt, ...]:
+def _own(files: Sequence[PartedFile], part: int) -> tuple[PartedFile, ...]:
     """Return the files that have rows of a part, with no more than its row groups."""
     return tuple(replace(d, groups={part: d.groups[part]}) for d in files if part in d.groups)

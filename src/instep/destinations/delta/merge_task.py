@@ -108,14 +108,14 @@ def _place(side: Side) -> dict[str, pa.DataType]:
 
 
 @dataclass(frozen=True)
-class Dealt:
+class PartedFile:
     """A file of rows that were dealt out: its row groups by part."""
 
     uri: str
     groups: Mapping[int, tuple[int, ...]]
 
 
-class Dealer:
+class PartedFileWriter:
     """Deal rows out into one file, whose row groups have rows of one part each."""
 
     def __init__(self, job: MergeJob, name: str, schema: pa.Schema) -> None:
@@ -151,7 +151,7 @@ class Dealer:
         self._rows.clear()
         self._bytes = 0
 
-    def close(self) -> Dealt | None:
+    def close(self) -> PartedFile | None:
         """Return the file; None if there were no rows."""
         if self._rows:
             self._flush()
@@ -159,10 +159,10 @@ class Dealer:
             return None
         self._writer.close()
         self._file.finish()
-        return Dealt(self._file.uri, {part: tuple(groups) for part, groups in self._groups.items()})
+        return PartedFile(self._file.uri, {part: tuple(groups) for part, groups in self._groups.items()})
 
 
-def dealt_rows(job: MergeJob, files: Sequence[Dealt], part: int) -> Iterator[pa.RecordBatch]:
+def dealt_rows(job: MergeJob, files: Sequence[PartedFile], part: int) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one part."""
     for file in files:
         if groups := file.groups.get(part):
@@ -211,12 +211,12 @@ class DealTask:
         return _table_part(self, db, schema) if self.side == "table" else _staged_part(self, schema)
 
 
-def deal(part: DealTask, attempt: int, report: Report | None) -> Dealt | None:
+def deal(part: DealTask, attempt: int, report: Report | None) -> PartedFile | None:
     """Deal the rows of the part's files out."""
     job, side = part.job, part.side
     check_version(job.version)
     schema = job.schema(side)
-    dealer = Dealer(job, f"{side}-{part.number}-{attempt}", schema)
+    dealer = PartedFileWriter(job, f"{side}-{part.number}-{attempt}", schema)
     at = {name: i for i, name in enumerate(job.names(side))}
     bears = [at[name] for name in job.bears(side).values()]
     with task_engine() as db:
@@ -311,14 +311,14 @@ class JoinTask:
 
     job: MergeJob
     part: int
-    table: tuple[Dealt, ...]
-    staged: tuple[Dealt, ...]
-    keys: tuple[Dealt, ...]
+    table: tuple[PartedFile, ...]
+    staged: tuple[PartedFile, ...]
+    keys: tuple[PartedFile, ...]
     starts: Any = field(repr=False)
     staged_starts: Any = field(repr=False)
 
     def reader(self, side: Side) -> pa.RecordBatchReader:
-        files: tuple[Dealt, ...] = getattr(self, side)
+        files: tuple[PartedFile, ...] = getattr(self, side)
         return pa.RecordBatchReader.from_batches(self.job.schema(side), dealt_rows(self.job, files, self.part))
 
 
@@ -335,10 +335,10 @@ class JoinedRows:
     found: Mapping[str, int]
     absent: int
     nulls: int
-    twins: int
+    duplicates: int
     touched: tuple[int, ...] = ()
-    edits: Mapping[str, Dealt] = field(default_factory=dict)
-    come: Dealt | None = None
+    edits: Mapping[str, PartedFile] = field(default_factory=dict)
+    come: PartedFile | None = None
 
 
 def join_rows(part: JoinTask, attempt: int, report: Report | None) -> JoinedRows:
@@ -355,9 +355,9 @@ def join_rows(part: JoinTask, attempt: int, report: Report | None) -> JoinedRows
         gone = {w: places(db, f"SELECT f, p FROM met WHERE what = '{w}'") for w in ("marked", "removed") if w in found}
         came = places(db, "SELECT n, coalesce(f, -1), coalesce(p, -1) FROM met WHERE what IN ('inserted', 'updated')")
     made = {what: _dealt_places(part, what, lines, attempt) for what, lines in gone.items()}
-    edits: dict[str, Dealt] = {what: dealt for what, dealt in made.items() if dealt is not None}
+    edits: dict[str, PartedFile] = {what: dealt for what, dealt in made.items() if dealt is not None}
     touched = np.unique(np.concatenate([came[came[:, 1] >= 0, 1], *(lines[:, 0] for lines in gone.values())]))
-    come = Dealer(part.job, f"come-{part.part}-{attempt}", _GROUPED)
+    come = PartedFileWriter(part.job, f"come-{part.part}-{attempt}", _GROUPED)
     for n, f, p in (lines.T for lines in _slices(came)):
         rows = [pa.array(n), pa.array(f, pa.int32()), pa.array(p)]
         come.put(pa.RecordBatch.from_arrays(rows, schema=_GROUPED), group_of(part.staged_starts, n))
@@ -368,9 +368,9 @@ def _slices(lines: Places) -> Iterator[Places]:
     return (lines[start : start + BATCH] for start in range(0, len(lines), BATCH))
 
 
-def _dealt_places(part: JoinTask, what: str, at: Places, attempt: int) -> Dealt | None:
+def _dealt_places(part: JoinTask, what: str, at: Places, attempt: int) -> PartedFile | None:
     schema = _edit_schema(part.job, what)
-    dealer = Dealer(part.job, f"{what}-{part.part}-{attempt}", schema)
+    dealer = PartedFileWriter(part.job, f"{what}-{part.part}-{attempt}", schema)
     for f, p in (lines.T for lines in _slices(at)):
         rows = [pa.array(f, pa.int32()), pa.array(p)]
         dealer.put(pa.RecordBatch.from_arrays(rows, schema=schema), group_of(part.starts, f))
@@ -384,7 +384,7 @@ def fill_rows(part: JoinTask, attempt: int, report: Report | None) -> JoinedRows
     with task_engine() as db:
         edit = filled_rows(db, work, part.reader("staged"), part.reader("table"))
     schema = _edit_schema(job, "updated")
-    dealer = Dealer(job, f"updated-{part.part}-{attempt}", schema)
+    dealer = PartedFileWriter(job, f"updated-{part.part}-{attempt}", schema)
     if edit.values is not None and len(edit.at):
         columns = [*edit.values.columns, pa.array(edit.at[:, 0], pa.int32()), pa.array(edit.at[:, 1])]
         for batch in pa.Table.from_arrays(columns, schema=schema).to_batches(BATCH):
@@ -403,7 +403,7 @@ class PickTask:
     job: MergeJob
     group: int
     staged: tuple[tuple[int, StagedFile], ...]
-    come: tuple[Dealt, ...]
+    come: tuple[PartedFile, ...]
     starts: Any = field(repr=False)
     by: tuple[DeltaField, ...] | None = None
 
@@ -413,7 +413,7 @@ class PickedRows:
     """The files with new rows, and what rows of the table become."""
 
     added: tuple[Action, ...] = ()
-    updated: Dealt | None = None
+    updated: PartedFile | None = None
 
 
 def pick_rows(part: PickTask, attempt: int, report: Report | None) -> PickedRows:
@@ -422,7 +422,7 @@ def pick_rows(part: PickTask, attempt: int, report: Report | None) -> PickedRows
     assert isinstance(work, HashedMergeWork), "a fill has all values"
     come = pa.Table.from_batches(dealt_rows(job, part.come, part.group), _GROUPED).sort_by("n")
     schema = _edit_schema(job, "updated")
-    dealer = Dealer(job, f"updated-{part.group}-{attempt}", schema)
+    dealer = PartedFileWriter(job, f"updated-{part.group}-{attempt}", schema)
     new = bool((come.column("f").to_numpy() < 0).any())
     names = [c.name for c in work.table.columns] if new else list(work.edits)
 
@@ -476,7 +476,7 @@ class RewriteTask:
     group: int
     state: DeltaTableState
     numbers: tuple[int, ...]
-    edits: Mapping[str, tuple[Dealt, ...]]
+    edits: Mapping[str, tuple[PartedFile, ...]]
     at: int | None
     """The time of rows that leave."""
     by: tuple[DeltaField, ...] | None = None

@@ -48,14 +48,14 @@ class DeltaMergeWork:
         return (*self.how.key, *self.values)
 
     @property
-    def stamps(self) -> tuple[str, ...]:
+    def stamped_columns(self) -> tuple[str, ...]:
         """System columns that are set and not compared."""
         return tuple(c for c in (self.system.synced, self.system.deleted) if c)
 
     @property
     def edits(self) -> tuple[str, ...]:
         """The columns that an updated row gets."""
-        return (*self.values, *self.stamps)
+        return (*self.values, *self.stamped_columns)
 
     @property
     def compared(self) -> tuple[str, ...]:
@@ -63,7 +63,7 @@ class DeltaMergeWork:
         return (*self.how.key, *self.values, *((self.system.deleted,) if self.system.deleted else ()))
 
     @property
-    def brief(self) -> frozenset[str]:
+    def compared_only(self) -> frozenset[str]:
         """The columns that are only compared: the cursor has an order."""
         return frozenset(self.values).difference((self.how.cursor,))
 
@@ -86,7 +86,7 @@ class DeltaMergeWork:
         return " OR ".join(f"t.c{i} IS DISTINCT FROM s.c{i}" for i in places) or "false"
 
     @property
-    def gone(self) -> str:
+    def deleted_condition(self) -> str:
         """The SQL for whether a row of the table is marked as deleted."""
         return f"coalesce(t.c{len(self.how.key) + len(self.values)}, false)" if self.system.deleted else "false"
 
@@ -95,9 +95,9 @@ class DeltaMergeWork:
         return f"{side}.c{self.names.index(self.how.cursor)}"
 
     @property
-    def what(self) -> str:
+    def outcome_sql(self) -> str:
         """The SQL for what becomes of a row of the table, of a staged one, or of both."""
-        how, gone = self.how, self.gone
+        how, gone = self.how, self.deleted_condition
         newer = f"coalesce({self.cursor_of('s')} >= {self.cursor_of('t')}, true)" if how.cursor else "true"
         cases = [
             ("t.f IS NULL", "'inserted'"),
@@ -120,7 +120,7 @@ class DeltaMergeWork:
             here = "coalesce(k.here, false)"
             known = f" LEFT JOIN (SELECT DISTINCT {keys}, true AS here FROM k) k ON {self.same_key('t', 'k')}"
         return (
-            f"SELECT t.f, t.p, s.n, {here} AS known, {self.what} AS what "
+            f"SELECT t.f, t.p, s.n, {here} AS known, {self.outcome_sql} AS what "
             f"FROM t FULL JOIN s ON {self.same_key('t', 's')}{known}"
         )
 
@@ -143,7 +143,7 @@ class HashedMergeWork(DeltaMergeWork):
         return "t.h0 <> s.h0 OR t.h1 <> s.h1"
 
     @property
-    def gone(self) -> str:
+    def deleted_condition(self) -> str:
         """The SQL for whether a row of the table is marked as deleted."""
         return "coalesce(t.deleted, false)" if self.system.deleted else "false"
 
@@ -188,15 +188,15 @@ def load_both(db: duckdb.DuckDBPyConnection, staged: pa.RecordBatchReader, table
     db.register("t", table)
 
 
-def refuse(state: DeltaTableState, nulls: int, twins: int) -> None:
+def refuse(state: DeltaTableState, nulls: int, duplicates: int) -> None:
     """Raise StageError for staged rows without a key, or a table with twins."""
     if nulls:
         raise StageError(
             f"table {named(state.ref)}: {nulls} staged rows have NULL in their key", hint="correct them at the source"
         )
-    if twins:
+    if duplicates:
         raise StageError(
-            f"table {named(state.ref)} holds {twins} keys more than once: nothing was written",
+            f"table {named(state.ref)} holds {duplicates} keys more than once: nothing was written",
             hint="`instep sync --full` rebuilds it",
         )
 
@@ -220,8 +220,8 @@ def time_of_staged(state: DeltaTableState, work: DeltaMergeWork, files: Sequence
 def marks(state: DeltaTableState, work: DeltaMergeWork, at: int | None, rows: int) -> pa.Table:
     """Return the system columns of rows that leave: the time is that of the staged rows, or this moment."""
     values = {work.system.synced: time.time_ns() // 1000 if at is None else at, work.system.deleted: True}
-    kinds = {f.name: arrow_type(f.type) for f in fields_by_name(state, work.stamps)}
-    return pa.table({n: pa.repeat(pa.scalar(values[n], kinds[n]), rows) for n in work.stamps})
+    kinds = {f.name: arrow_type(f.type) for f in fields_by_name(state, work.stamped_columns)}
+    return pa.table({n: pa.repeat(pa.scalar(values[n], kinds[n]), rows) for n in work.stamped_columns})
 
 
 @dataclass(frozen=True)

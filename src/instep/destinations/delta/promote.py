@@ -24,10 +24,17 @@ from instep.destinations.delta.protocol.snapshot import Action
 from instep.destinations.delta.rewrite import check_rows
 from instep.destinations.delta.rows import fields_by_name
 from instep.destinations.delta.shape import DeltaField, arrow_type, limited
-from instep.destinations.delta.table_state import DeltaTableState, portion, require
+from instep.destinations.delta.table_state import DeltaTableState, require, select_files
 from instep.destinations.delta.tasks import TASK_BYTES, TASK_ROWS, width
 from instep.destinations.delta.warehouse import DeltaFacet
-from instep.destinations.overflow import FileTaking, OverflowColumn, Promoted, TakenOut, first_valid, take_out
+from instep.destinations.overflow import (
+    ExtractedValues,
+    FileExtraction,
+    OverflowColumn,
+    Promoted,
+    extract_values,
+    first_valid,
+)
 from instep.destinations.parts import grouped, is_large, run_tasks
 from instep.stage.spec import StagedFile
 from instep.stage.task import Report
@@ -48,23 +55,23 @@ class DeltaPromoteTask:
         plain = pa.schema([pa.field(f.name, arrow_type(f.type)) for f in fields])
         return fields, list(limited(plain, [f.name for f in self.state.by]))[1:]
 
-    def taken(self, file: Action) -> Iterator[TakenOut]:
+    def extract(self, file: Action) -> Iterator[ExtractedValues]:
         """Yield what becomes of a file's rows, batch by batch; only the objects and these columns are read."""
         fields, made = self._fields()
         for batch in rows_in(self.state, file, fields):
-            yield self._take(batch.columns, made)
+            yield self._extract(batch.columns, made)
 
-    def _take(self, columns: Sequence[pa.Array], made: Sequence[pa.Field]) -> TakenOut:
-        return take_out(columns[0], [c.is_null() for c in columns[1:]], list(self.columns.values()), made)
+    def _extract(self, columns: Sequence[pa.Array], made: Sequence[pa.Field]) -> ExtractedValues:
+        return extract_values(columns[0], [c.is_null() for c in columns[1:]], list(self.columns.values()), made)
 
-    def rows(self, file: Action, taking: FileTaking) -> Iterator[pa.RecordBatch]:
+    def rows(self, file: Action, taking: FileExtraction) -> Iterator[pa.RecordBatch]:
         """Yield a file's rows with their values."""
         fields, made = self._fields()
         start, names = 0, [f.physical for f in fields]
         for batch in rows_in(self.state, file, self.state.layout):
             columns = dict(zip(batch.schema.names, batch.columns, strict=True))
             own = [columns[name] for name in names]
-            done = taking.take(start, len(batch), partial(self._take, own, made))
+            done = taking.extract(start, len(batch), partial(self._extract, own, made))
             start += len(batch)
             if done is not None:
                 columns[names[0]] = pc.if_else(done.gets, as_type(done.left, own[0].type), own[0])
@@ -85,12 +92,12 @@ class PromotedFiles:
 
 def promote_files(part: DeltaPromoteTask, attempt: int, report: Report | None) -> PromotedFiles:
     """Write the files again in which a row gets a value."""
-    state, takings = part.state, dict[int, FileTaking]()
+    state, takings = part.state, dict[int, FileExtraction]()
 
     def changed() -> Iterator[pa.RecordBatch]:
         for number, file in enumerate(state.files):
-            takings[number] = taking = FileTaking()
-            if taking.changes(part.taken(file)):
+            takings[number] = taking = FileExtraction()
+            if taking.changes(part.extract(file)):
                 yield from part.rows(file, taking)
 
     batches, files = changed(), tuple[StagedFile, ...]()
@@ -165,7 +172,7 @@ def _promoted(
     session = workers.session() if large and numbers else None
     groups = grouped(sizes, TASK_ROWS, TASK_BYTES, width(session) if large else 1)
     tasks = [
-        DeltaPromoteTask(portion(state, [numbers[i] for i in group]), columns, extra, Writing(commit.run, n))
+        DeltaPromoteTask(select_files(state, [numbers[i] for i in group]), columns, extra, Writing(commit.run, n))
         for n, group in enumerate(groups)
     ]
     return run_tasks(session, promote_files, tasks, "promote", workers.on_progress)

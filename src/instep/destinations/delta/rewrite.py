@@ -17,7 +17,7 @@ from instep.destinations.base import Commit, FileWorkers, PartChange
 from instep.destinations.delta.change import DeltaCommit
 from instep.destinations.delta.files import Writing, action, as_type, io_of, rows_in, write, write_files
 from instep.destinations.delta.shape import DeltaField, arrow_type, data_type, file_schema
-from instep.destinations.delta.table_state import DeltaTableState, named, portion
+from instep.destinations.delta.table_state import DeltaTableState, named, select_files
 from instep.destinations.parts import (
     RewriteArea,
     digest,
@@ -166,7 +166,7 @@ class ValueCast:
         return cast_all(self.column, columns[self.before], self.type, self.to, kind)
 
 
-def again(
+def recast_columns(
     change: DeltaCommit,
     layout: Sequence[DeltaField],
     casts: Mapping[str, ValueCast],
@@ -190,7 +190,7 @@ def again(
     place = (state.folder / state.area / f"rewrite-{common}").as_uri() if len(groups) > 1 else ""
     parts = [
         _DeltaRewritePart(
-            portion(state, group), tuple(layout), casts, moves, frozenset(own), Writing(commit.run, n, place=place)
+            select_files(state, group), tuple(layout), casts, moves, frozenset(own), Writing(commit.run, n, place=place)
         )
         for n, group in enumerate(groups)
     ]

@@ -231,7 +231,7 @@ def scan_state(state: DeltaTableState, names: Sequence[str]) -> Scan:
     return Scan(DeltaReader(tuple(fields_by_name(state, names))), chunks)
 
 
-def take(state: DeltaTableState, at: Places, fields: Sequence[DeltaField]) -> pa.Table:
+def rows_at(state: DeltaTableState, at: Places, fields: Sequence[DeltaField]) -> pa.Table:
     """Return the rows at these lines of (file number, place), in this order."""
     parts = [pa.Table.from_batches([], file_schema(fields))]
     order = np.lexsort((at[:, 1], at[:, 0]))
@@ -291,14 +291,14 @@ class DeltaRows(DeltaFacet):
             db.register("t", table_rows(table_state, keys.column_names, files=_may_have_keys(table_state, keys)))
             found = db.execute(f"SELECT k.n, t.f, t.p FROM t JOIN k ON {same} ORDER BY t.f, t.p").fetchnumpy()
         at = np.stack([found["f"].astype(np.int64), found["p"].astype(np.int64)], axis=1)
-        rows = take(table_state, at, table_state.fields).cast(_plain(table_state.fields))
+        rows = rows_at(table_state, at, table_state.fields).cast(_plain(table_state.fields))
         return RowLookup(
             rows, [int(n) for n in found["n"]], _FoundRows(table_state.record.version, table_state.own.ids, at)
         )
 
-    def update_rows(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
+    def update_rows(self, ref: Ref, lookup: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
         """Raise Conflict if the table has moved since, Fenced if a later run has claimed it."""
-        seen = met.places
+        seen = lookup.places
         assert isinstance(seen, _FoundRows), "`lookup_rows` made it"
         table_state, _ = loaded(self.warehouse, ref)
         table_state.record.check(commit.fence)

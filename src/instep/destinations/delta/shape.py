@@ -274,7 +274,7 @@ def _number(by: Sequence[DeltaField]) -> int:
     return zlib.crc32("\0".join(f.physical for f in by).encode())
 
 
-def alone(by: Sequence[DeltaField], value: Any) -> Partition:
+def single_value_partition(by: Sequence[DeltaField], value: Any) -> Partition:
     """Return the partition of this one value."""
     return Partition(_number(by), (value,))
 

@@ -22,12 +22,12 @@ from instep.destinations.delta.protocol.records import APP
 from instep.destinations.delta.protocol.snapshot import ADD, NONE_GONE, Action, DeltaSnapshot, FileActions, rows_of
 from instep.destinations.delta.shape import (
     DeltaField,
-    alone,
     bare,
     data_type,
     fields_of,
     from_json,
     next_fields,
+    single_value_partition,
 )
 from instep.destinations.delta.warehouse import Warehouse
 from instep.destinations.sql.records import Record, load
@@ -176,7 +176,7 @@ class DeltaTableState:
     def only_partition(self) -> Partition | None:
         """The one partition that all files of a shard are in."""
         within = self.record.within
-        return alone(self.by, within[1]) if within and len(self.by) == 1 else None
+        return single_value_partition(self.by, within[1]) if within and len(self.by) == 1 else None
 
     @cached_property
     def rows(self) -> int:
@@ -299,8 +299,8 @@ def with_stored(record: Record, fields: Sequence[DeltaField], waits: Mapping[str
     return replace(record, stored=stored)
 
 
-def portion(state: DeltaTableState, numbers: Sequence[int]) -> DeltaTableState:
+def select_files(state: DeltaTableState, numbers: Sequence[int]) -> DeltaTableState:
     """Return the table with these of its files, in their order, and no more of its log than reading them takes."""
     files = FileActions.listed(({**state.files[n], "stats": None} for n in numbers), ADD)
-    snapshot = replace(state.snapshot, files=files, gone=NONE_GONE, domains={}, txns={}, known={})
+    snapshot = replace(state.snapshot, files=files, tombstones=NONE_GONE, domains={}, txns={}, known={})
     return replace(state, log=DeltaLog(state.folder), snapshot=snapshot, whole=None)

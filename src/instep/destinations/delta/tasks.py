@@ -22,7 +22,7 @@ TASK_ROWS, TASK_BYTES = 4_000_000, 1 << 30
 TASKS_PER_CORE = 2
 
 
-def fits(state: DeltaTableState, files: Sequence[StagedFile], rows: int) -> bool:
+def fits_in_process(state: DeltaTableState, files: Sequence[StagedFile], rows: int) -> bool:
     """Return whether a table's rows and staged ones may meet in this process: no more than `rows` of both."""
     return not is_large(state.rows + sum(f.rows for f in files), state.bytes + sum(f.bytes for f in files), rows)
 

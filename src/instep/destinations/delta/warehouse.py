@@ -50,7 +50,7 @@ def now_ms() -> int:
 
 
 @dataclass(frozen=True)
-class Waiting:
+class DroppedFolder:
     """A dropped table that waits in `folder` since `at` (milliseconds since 1970 UTC)."""
 
     folder: AnyPath
@@ -100,7 +100,7 @@ class Warehouse(ABC):
         """Lock claims and moves of tables against each other, so that no run moves what a later one has claimed."""
 
     @abstractmethod
-    def waiting(self) -> list[Waiting]:
+    def waiting(self) -> list[DroppedFolder]:
         """Return the dropped tables, the last one first."""
 
     @abstractmethod
@@ -131,11 +131,11 @@ class Warehouse(ABC):
         """Return the log of the table in a folder, whatever it is called."""
         return DeltaLog(folder, self.cache)
 
-    def each(self, look: Callable[[Ref], T], refs: Iterable[Ref]) -> list[T]:
+    def each(self, read: Callable[[Ref], T], refs: Iterable[Ref]) -> list[T]:
         """Return the results for each of these names, in order."""
-        return [look(ref) for ref in refs]
+        return [read(ref) for ref in refs]
 
-    def parked(self, ref: Ref, source_id: str | None) -> Waiting | None:
+    def parked(self, ref: Ref, source_id: str | None) -> DroppedFolder | None:
         """Return the table that was dropped last under this name and had this source id."""
         return next((w for w in self.waiting() if w.ref == ref and w.source_id == source_id), None)
 
@@ -268,7 +268,7 @@ class Folders(Warehouse):
             folder.rename(place)
             _drop_empty(folder.parent)
 
-    def waiting(self) -> list[Waiting]:
+    def waiting(self) -> list[DroppedFolder]:
         """Return the dropped tables, the last one first."""
         found = []
         for place in self._children(self.root / OWN / "dropped"):
@@ -276,10 +276,10 @@ class Folders(Warehouse):
                 continue
             with suppress(FileNotFoundError):
                 record = json.loads((place / _WAITS).read_text(encoding="utf-8"))
-                found.append(Waiting(place, (record["table"][0], record["table"][1]), record["id"], record["at"]))
+                found.append(DroppedFolder(place, (record["table"][0], record["table"][1]), record["id"], record["at"]))
         return sorted(found, key=lambda w: w.at, reverse=True)
 
-    def undrop(self, one: Waiting) -> None:
+    def undrop(self, one: DroppedFolder) -> None:
         assert isinstance(one.folder, Path)
         target = self.folder(one.ref)
         with clear_errors(str(target)):
@@ -365,10 +365,10 @@ class ObjectWarehouse(Warehouse):
     def folder(self, ref: Ref) -> ObjectPath:
         return self._found(ref)[0]
 
-    def each(self, look: Callable[[Ref], T], refs: Iterable[Ref]) -> list[T]:
+    def each(self, read: Callable[[Ref], T], refs: Iterable[Ref]) -> list[T]:
         """Run the calls in parallel: one answer takes as long as several hundred from a disk."""
         with ThreadPoolExecutor(THREADS, thread_name_prefix="tables") as pool:
-            return list(pool.map(look, refs))
+            return list(pool.map(read, refs))
 
     def unname(self, ref: Ref) -> None:
         for path, _ in self._pointers(ref).below():
@@ -390,9 +390,9 @@ class ObjectWarehouse(Warehouse):
     def is_taken(self, ref: Ref) -> bool:
         folder = self.folder(ref)
         some = any(not path.is_relative_to(folder / RECORDS) for path, _ in folder.below())
-        return some and not self._gone(folder, ref)
+        return some and not self._is_dropped(folder, ref)
 
-    def _gone(self, folder: ObjectPath, ref: Ref) -> bool:
+    def _is_dropped(self, folder: ObjectPath, ref: Ref) -> bool:
         """Return whether what lies there was dropped, or is called something else by now."""
         try:
             snapshot = self.log_in(folder).snapshot()
@@ -412,7 +412,7 @@ class ObjectWarehouse(Warehouse):
         """Create the table in a folder of its own, apart from one that was dropped or renamed."""
         self._check()
         folder, number = self._found(ref)
-        if folder.is_dir() and self._gone(folder, ref):
+        if folder.is_dir() and self._is_dropped(folder, ref):
             self._next(ref, number)
         return self.log(ref)
 
@@ -459,7 +459,7 @@ class ObjectWarehouse(Warehouse):
             with suppress(FileNotFoundError):
                 yield self._dropped / name, json.loads((self._dropped / name).read_bytes())
 
-    def waiting(self) -> list[Waiting]:
+    def waiting(self) -> list[DroppedFolder]:
         found, entries = [], [entry for _, entry in self._entries()]
         going = {entry["folder"] for entry in entries if entry.get("deleting")}
         for entry in entries:
@@ -467,7 +467,7 @@ class ObjectWarehouse(Warehouse):
             snapshot = self.log_in(folder).snapshot() if entry["folder"] not in going else None
             if snapshot is not None and (place := _name_record(snapshot)) and place["dropped"] == entry["at"]:
                 ref = (place["name"][0], place["name"][1])
-                found.append(Waiting(folder, ref, place["id"], int(place["dropped"])))
+                found.append(DroppedFolder(folder, ref, place["id"], int(place["dropped"])))
         return sorted(found, key=lambda w: w.at, reverse=True)
 
     def delete(self, folder: AnyPath) -> None:

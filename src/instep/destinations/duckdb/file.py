@@ -83,7 +83,7 @@ class Epoch:
         """Return the name of the epoch of a file that is not open."""
         try:
             known = json.loads(self._note.read_text(encoding="utf-8"))
-            if known["look"] == self._look():
+            if known["look"] == self._file_state():
                 return str(known["epoch"])
         except (OSError, ValueError, KeyError, TypeError):
             pass
@@ -94,10 +94,10 @@ class Epoch:
         with suppress(OSError):
             self._note.parent.mkdir(parents=True, exist_ok=True)
             new = self._note.with_suffix(f".{uuid.uuid4().hex}")
-            new.write_text(json.dumps({"epoch": epoch, "look": self._look()}), encoding="utf-8")
+            new.write_text(json.dumps({"epoch": epoch, "look": self._file_state()}), encoding="utf-8")
             new.replace(self._note)
 
-    def _look(self) -> list[Any]:
+    def _file_state(self) -> list[Any]:
         with self.path.open("rb") as file:
             headers = hashlib.sha256(file.read(_HEADERS)).hexdigest()
         log = self.path.with_name(f"{self.path.name}.wal")
@@ -211,7 +211,7 @@ class DatabaseFile:
             base = duckdb.connect(str(self.path), read_only=not write, config=_CONFIG)
             base.execute("SET GLOBAL timezone = 'UTC'")
             folders = self._instance.folders
-            readable = ", ".join(map(text_literal, sorted(folders | set(map(exactly, folders)))))
+            readable = ", ".join(map(text_literal, sorted(folders | set(map(escaped_glob, folders)))))
             base.execute(f"SET allowed_directories = [{readable}]")
             base.execute("SET enable_external_access = false")
             [(catalog,)] = base.execute("SELECT current_database()").fetchall()
@@ -276,7 +276,7 @@ class DatabaseFile:
         return ConnectError(f"{self.path} cannot be written: {_first(error)}", hint=_RIGHTS)
 
 
-def exactly(path: str) -> str:
+def escaped_glob(path: str) -> str:
     """Return the path as a pattern that nothing else matches. Files to read are named by such, and rights to them as
     well."""
     return _WILD.sub(r"[\1]", path)

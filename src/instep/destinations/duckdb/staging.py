@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from instep.destinations.base import Commit, Merge
-from instep.destinations.duckdb.file import exactly
+from instep.destinations.duckdb.file import escaped_glob
 from instep.destinations.duckdb.session import DuckDbSession
 from instep.destinations.sql.database import SqlDatabase, Staging
 from instep.destinations.sql.merge import MergeSql, columns, q, text_literal
@@ -47,7 +47,7 @@ class _StagedFiles:
 
     def scan(self, options: str = "") -> str:
         """Return the rows, as SQL."""
-        paths = ", ".join(text_literal(exactly(str(local(f.path)))) for f in self.files)
+        paths = ", ".join(text_literal(escaped_glob(str(local(f.path)))) for f in self.files)
         return f"read_parquet([{paths}], hive_partitioning = false{options})"
 
     @property
@@ -82,7 +82,7 @@ class DuckDbStaging(Staging):
     def opened(self, session: SqlSession) -> Iterator[None]:
         assert isinstance(session, DuckDbSession)
         self._session = session
-        with frugal(session) if any(f.how for f in self._files.values()) else nullcontext():
+        with limited_memory(session) if any(f.how for f in self._files.values()) else nullcontext():
             yield
             for name in self._made:
                 session.run(f"DROP TABLE {name}")
@@ -136,7 +136,7 @@ class DuckDbStaging(Staging):
         compared = [*how.key, *sql.values, *([sql.system.deleted] if sql.system.deleted else [])]
         known = ", ".join(self._digest(name, how) for name in dict.fromkeys(compared))
         same = [f"s.{q(name)} IS NOT DISTINCT FROM t.{q(name)}" for name in sql.values]
-        as_they_are = " AND ".join([sql.same_key("t", "s"), f"NOT {sql.gone}", *same])
+        as_they_are = " AND ".join([sql.same_key("t", "s"), f"NOT {sql.deleted_condition}", *same])
         session.run(
             f"CREATE TEMP TABLE {_CHANGED} AS SELECT {columns(rows.names, 'f')} FROM {rows.located} AS f SEMI JOIN "
             f"(WITH known AS (SELECT {known} FROM {sql.target}), last AS ({sql.last}) SELECT {FILE}, {ROW} "
@@ -158,7 +158,7 @@ def _name(what: str) -> str:
 
 
 @contextmanager
-def frugal(session: DuckDbSession) -> Iterator[None]:
+def limited_memory(session: DuckDbSession) -> Iterator[None]:
     """Hold as few rows in memory as there can be: those of one thread, and nothing that reading them has left."""
     pa.default_memory_pool().release_unused()
     session.run("SET threads = 1")

@@ -23,7 +23,7 @@ from instep.destinations.iceberg.metadata.records import (
     is_ours,
     load_state,
     not_ours,
-    ours,
+    owned_properties,
     read_pending,
     read_table,
     table_size,
@@ -113,7 +113,7 @@ class IcebergSchema(LakeFacet):
         metadata = self.lake.metadata([ref]).get(ref)
         if metadata is None:
             return None
-        ours(ref, metadata)
+        owned_properties(ref, metadata)
         return None if read_pending(ref, metadata) else load_state(metadata)
 
     def sizes(self, refs: Iterable[Ref]) -> dict[Ref, TableSize]:
@@ -272,7 +272,7 @@ class IcebergSharing(LakeFacet):
         """Return the destination as one shard loads and reads it."""
         return IcebergDestination(self.lake.config, part_of(self.lake, shard))
 
-    def whole(self, ref: Ref) -> SharedTable | None:
+    def shared_table(self, ref: Ref) -> SharedTable | None:
         """Return a table with its shards."""
         metadata = self.lake.metadata([ref]).get(ref)
         if metadata is None or not is_ours(metadata):

@@ -11,7 +11,7 @@ from instep.destinations.iceberg.maintain.sample import IcebergSamples
 from instep.destinations.iceberg.metadata.files import arrow_schema, iceberg_schema, merge_compression
 from instep.destinations.iceberg.metadata.partition import check_loadable, partitioning
 from instep.destinations.iceberg.metadata.records import read_pending, read_table
-from instep.destinations.iceberg.metadata.shards import within_of
+from instep.destinations.iceberg.metadata.shards import shard_key_of
 from instep.destinations.iceberg.write.load import load_ours
 from instep.destinations.iceberg.write.merge import IcebergMerges
 from instep.destinations.iceberg.write.row_edits import IcebergRowEdits
@@ -31,7 +31,7 @@ class IcebergWrite(
         schema = (
             iceberg_schema(pending_fields(pending, metadata)) if pending else staged_schema(table) or table.schema()
         )
-        within, by = within_of(metadata["properties"]), None if pending else partitioning(table.metadata)
+        within, by = shard_key_of(metadata["properties"]), None if pending else partitioning(table.metadata)
         types = {c.name: c.type for c in read_table(ref, metadata).columns} if within else {}
         tasks = with_shard(arrow_schema(schema), within)
         place = own_data(table)

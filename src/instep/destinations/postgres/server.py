@@ -58,7 +58,7 @@ class Pool(Generic[T]):
         self._lock = threading.Lock()
 
     @contextmanager
-    def take(self) -> Iterator[T]:
+    def connection(self) -> Iterator[T]:
         """Take a connection for one thread; after an error it is not used again."""
         connection = self._waiting() or self._open()
         try:
@@ -138,14 +138,14 @@ class PostgresServer(SqlDatabase):
     @contextmanager
     def arrow(self) -> Iterator[Arrow]:
         """Open a connection that speaks Arrow, in a transaction of its own, rolled back unless it was committed."""
-        with self.translated(), self._arrow.take() as arrow:
+        with self.translated(), self._arrow.connection() as arrow:
             yield arrow
             arrow.call(arrow.connection.rollback)
 
     @contextmanager
     def reading(self) -> Iterator[PostgresSession]:
         """Open a transaction that sees one state of the server."""
-        with self.translated(), self._plain.take() as db:
+        with self.translated(), self._plain.connection() as db:
             db.isolation_level, db.read_only = psycopg.IsolationLevel.REPEATABLE_READ, True
             db.execute(self._settings())
             yield PostgresSession(db, self.part)
@@ -154,7 +154,7 @@ class PostgresServer(SqlDatabase):
     @contextmanager
     def writing(self) -> Iterator[PostgresSession]:
         """Open a transaction: all of it is committed or, if anything is raised, nothing."""
-        with suppress(_Lost), self.translated(), self._plain.take() as db:
+        with suppress(_ConnectionLost), self.translated(), self._plain.connection() as db:
             db.isolation_level, db.read_only = psycopg.IsolationLevel.READ_COMMITTED, False
             [(*_, number)] = db.execute(self._settings() + b", txid_current()").fetchall()
             yield PostgresSession(db, self.part)
@@ -191,16 +191,16 @@ class PostgresServer(SqlDatabase):
         try:
             return attempt()
         except InstepError as error:
-            if not (why := unindexable(error.__cause__)) or not self._loosen(ref, twins=why == "twins"):
+            if not (why := unindexable(error.__cause__)) or not self._loosen(ref, duplicates=why == "twins"):
                 raise
         return attempt()
 
-    def _loosen(self, ref: Ref, *, twins: bool) -> bool:
+    def _loosen(self, ref: Ref, *, duplicates: bool) -> bool:
         with self.writing() as session:
             record, table = require(session, ref, lock=True), session.name(*ref)
             if not unindex(session, table):
                 return False
-            if twins:
+            if duplicates:
                 index(session, table, record.table.key, record.place, unique=False)
         return True
 
@@ -220,11 +220,11 @@ class PostgresServer(SqlDatabase):
         try:
             db.commit()
         except psycopg.OperationalError as error:
-            if db.info.transaction_status != TransactionStatus.UNKNOWN or not self._became(number, error):
+            if db.info.transaction_status != TransactionStatus.UNKNOWN or not self._is_committed(number, error):
                 raise
-            raise _Lost from None
+            raise _ConnectionLost from None
 
-    def _became(self, number: int, error: psycopg.Error) -> bool:
+    def _is_committed(self, number: int, error: psycopg.Error) -> bool:
         """Return whether the transaction was committed; waits while nobody can tell."""
         until = time.monotonic() + max(_LOCK_TIMEOUT, self.config.lock_timeout)
         while time.monotonic() < until:
@@ -249,7 +249,7 @@ def _open(config: PostgresServerConfig) -> psycopg.Connection[Any]:
         raise ConnectError(found.message, hint=found.hint) from None
 
 
-class _Lost(Exception):
+class _ConnectionLost(Exception):
     """The commit is done, its connection gone."""
 
 

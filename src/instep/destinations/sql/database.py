@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, Merge, Ref, SparkStart
-from instep.destinations.sql.merge import MergeSql, columns, q, within
+from instep.destinations.sql.merge import MergeSql, columns, q, shard_condition
 from instep.destinations.sql.record_tables import named, prepare, require
 from instep.destinations.sql.records import Record
 from instep.destinations.sql.session import Dialect, SqlSession
@@ -176,9 +176,9 @@ class Staging(ABC):
         name, key = session.name(*record.ref), record.table.key
         waiting = [p.place for p in record.parked] if key else []
         if waiting:
-            stored = f"SELECT {columns((*key, *waiting))} FROM {name} WHERE {within(record.within)}"
+            stored = f"SELECT {columns((*key, *waiting))} FROM {name} WHERE {shard_condition(record.within)}"
             session.run(f"CREATE TEMP TABLE {_OLD} AS {stored}")
-        session.run(f"DELETE FROM {name} WHERE {within(record.within)}")
+        session.run(f"DELETE FROM {name} WHERE {shard_condition(record.within)}")
         added = self.insert(session, record, what)
         if not waiting:
             return added, added
@@ -193,7 +193,7 @@ class Staging(ABC):
     def last_of_each_key(self, session: SqlSession, sql: MergeSql) -> Iterator[MergeSql]:
         """Yield the merge of a table with one row per key, the highest by cursor, then the last one staged; of the
         staged table itself if it is one."""
-        if not session.count(sql.doubled):
+        if not session.count(sql.count_staged_duplicates):
             yield sql
             return
         session.run(f"CREATE TEMP TABLE {_LAST} AS {sql.last}")

@@ -38,7 +38,7 @@ class SqlSharing:
     def __init__(self, database: SqlDatabase, part: Callable[[str], Destination]) -> None:
         self.database, self.part = database, part
 
-    def whole(self, ref: Ref) -> SharedTable | None:
+    def shared_table(self, ref: Ref) -> SharedTable | None:
         """Return a table with its shards."""
         with self.database.reading() as session:
             record = find(session, ref)

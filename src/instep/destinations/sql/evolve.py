@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from instep.destinations.base import PartChange
 from instep.destinations.evolving import EvolvingColumn, evolving
-from instep.destinations.sql.merge import q, within
+from instep.destinations.sql.merge import q, shard_condition
 from instep.destinations.sql.records import Parked, Record
 from instep.errors import DestinationError
 from instep.schema.catalog.catalog import Column, Table
@@ -41,7 +41,7 @@ class Evolution:
     dropped: tuple[Column, ...]
 
     @property
-    def lost(self) -> tuple[Column, ...]:
+    def parked_columns(self) -> tuple[Column, ...]:
         """Columns that wait under other names: dropped ones, and the old values of rewritten ones."""
         return (*self.dropped, *(s.before for s in self.columns if s.before and s.rewrite))
 
@@ -53,7 +53,7 @@ class Evolution:
 
     def parking(self, record: Record, prefix: str, at: int) -> list[tuple[Column, Parked]]:
         """Return the lost columns with the names under which they wait, from `at` (milliseconds since 1970 UTC) on."""
-        places = ((c, f"{prefix}{uuid.uuid4().hex[:8]}") for c in self.lost)
+        places = ((c, f"{prefix}{uuid.uuid4().hex[:8]}") for c in self.parked_columns)
         return [(c, Parked(c.name, place, record.numbers.get(c.name, 0), at)) for c, place in places]
 
 
@@ -98,4 +98,4 @@ def moved_values(table: str, record: Record, part: PartChange) -> str:
         sets[new] = q(waits.place) if waits else q(old)
     left = {old: "NULL" for old, _ in part.moves if old in there and old not in sets}
     pairs = ", ".join(f"{q(name)} = {value}" for name, value in (sets | left).items())
-    return f"UPDATE {table} SET {pairs} WHERE {within((part.column, part.shard))}"  # noqa: S608 - names are quoted
+    return f"UPDATE {table} SET {pairs} WHERE {shard_condition((part.column, part.shard))}"  # noqa: S608 - names are quoted

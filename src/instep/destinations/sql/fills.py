@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from instep.crash import crashpoint
-from instep.destinations.base import HERE, Commit, FileWorkers, Fill, Filled, FillSize, Ref
-from instep.destinations.overflow import OverflowColumn, Promoted, take_out
+from instep.destinations.base import HERE, BackfillResult, Commit, FileWorkers, Fill, FillSize, Ref
+from instep.destinations.overflow import OverflowColumn, Promoted, extract_values
 from instep.destinations.sql.database import SqlFacet
 from instep.destinations.sql.loads import count_rows
-from instep.destinations.sql.merge import NOTE, NOTES, PLACE, FillSql, q, within
+from instep.destinations.sql.merge import NOTE, NOTES, PLACE, FillSql, q, shard_condition
 from instep.destinations.sql.record_tables import named, put, require
 from instep.destinations.sql.records import Record
 from instep.destinations.sql.session import Dialect, SqlSession
@@ -44,7 +44,7 @@ class _Promotion:
     def rows(self, session: SqlSession, record: Record) -> Iterator[pa.RecordBatch]:
         """Yield rows that have no value but an overflow object."""
         lacks, row = [f"{q(c)} IS NULL" for c in self.columns], self.dialect.row_id
-        some = f"{q(self.extra)} IS NOT NULL AND ({' OR '.join(lacks)}) AND {within(record.within)}"
+        some = f"{q(self.extra)} IS NOT NULL AND ({' OR '.join(lacks)}) AND {shard_condition(record.within)}"
         what = ", ".join([row.shown, f"{q(self.extra)}::text", *lacks])
         flags = [(f"l{i}", pa.bool_()) for i in range(len(lacks))]
         read = pa.schema([("n", row.arrow), ("o", pa.string()), *flags])
@@ -55,7 +55,7 @@ class _Promotion:
     def _promoted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = list(self.columns.values())
         fields = [pa.field("", self.dialect.arrow_type(c.type), metadata=self.dialect.limits(c.type)) for c in columns]
-        done = take_out(batch.column(1), batch.columns[2:], columns, fields)
+        done = extract_values(batch.column(1), batch.columns[2:], columns, fields)
         self.invalid_values += done.invalid_values
         made = pa.record_batch([batch.column(0), done.left, *done.values], names=list(self.types))
         return made.filter(done.gets)
@@ -107,7 +107,7 @@ class SqlFills(SqlFacet):
             rows, lacking = count_rows(session, record), 0
             if not set(columns.values()) <= set(record.fills):
                 lacks = " OR ".join(f"{q(c)} IS NULL" for c in columns)
-                some = f"({lacks}) AND {within(record.within)}"
+                some = f"({lacks}) AND {shard_condition(record.within)}"
                 lacking = session.count(f"SELECT count(*) FROM {session.name(*ref)} WHERE {some}")
         share = lacking / rows if rows else 0
         return FillSize(int(lacking > 0), lacking, int(record.state.bytes * share), 1)
@@ -120,7 +120,7 @@ class SqlFills(SqlFacet):
         commit: Commit,
         on_progress: Callable[[int, int], None],
         go_on: Callable[[], bool],
-    ) -> Filled:
+    ) -> BackfillResult:
         """Fill NULLs of a column with its value, never replacing a value, in one transaction. Cursor and accepted
         fingerprint stay."""
         record = self.database.known(ref, commit)
@@ -135,7 +135,7 @@ class SqlFills(SqlFacet):
                 put(transaction, found.after_fill(commit, rows, work.columns.values()))
         crashpoint("fill.committed")
         self.database.area.consume(work.values)
-        done = Filled(filled, int(filled > 0), sum(f.bytes for f in work.values))
+        done = BackfillResult(filled, int(filled > 0), sum(f.bytes for f in work.values))
         on_progress(done.rows, done.bytes)
         return done
 

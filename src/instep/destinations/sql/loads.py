@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from instep.destinations.base import Commit, LoadOutcome, Merge, Ref, SparkStart, StagingTarget
 from instep.destinations.shared import with_shard
 from instep.destinations.sql.database import SqlFacet, Staging
-from instep.destinations.sql.merge import MergeSql, q, text_literal, within
+from instep.destinations.sql.merge import MergeSql, q, shard_condition, text_literal
 from instep.destinations.sql.record_tables import find, named, put, require
 from instep.destinations.sql.records import Record
 from instep.destinations.sql.session import SqlSession
@@ -141,7 +141,7 @@ def _replaced(ref: Ref) -> DestinationError:
 
 
 def count_rows(session: SqlSession, record: Record) -> int:
-    return session.count(f"SELECT count(*) FROM {session.name(*record.ref)} WHERE {within(record.within)}")
+    return session.count(f"SELECT count(*) FROM {session.name(*record.ref)} WHERE {shard_condition(record.within)}")
 
 
 def _left(session: SqlSession, before: Record, new: int, removed: int = 0) -> int:
@@ -151,7 +151,7 @@ def _left(session: SqlSession, before: Record, new: int, removed: int = 0) -> in
 
 def _since(session: SqlSession, record: Record, staging: Staging, column: str, low: str) -> LoadOutcome:
     kind = session.dialect.sql_type(record.table.by_name[column].type)
-    since = f"{q(column)} >= {text_literal(low)}::{kind} AND {within(record.within)}"
+    since = f"{q(column)} >= {text_literal(low)}::{kind} AND {shard_condition(record.within)}"
     deleted = session.count(f"DELETE FROM {session.name(*record.ref)} WHERE {since}")
     return LoadOutcome(inserted=staging.insert(session, record, "rows"), deleted=deleted)
 
@@ -174,7 +174,7 @@ def _upsert(session: SqlSession, record: Record, staging: Staging, how: Merge, s
         hint = "correct them at the source"
         raise StageError(f"table {named(record.ref)}: {nulls} staged rows have NULL in their key", hint=hint)
     with staging.last_of_each_key(session, staged) as sql:
-        if not session.is_unique(sql.target, how.key) and (twins := session.count(sql.twins)):
+        if not session.is_unique(sql.target, how.key) and (twins := session.count(sql.count_table_duplicates)):
             raise StageError(
                 f"table {named(record.ref)} holds {twins} keys more than once: nothing was written",
                 hint="`instep sync --full` rebuilds it",

@@ -25,7 +25,7 @@ def text_literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def within(pair: tuple[str, str] | None, side: str = "") -> str:
+def shard_condition(pair: tuple[str, str] | None, side: str = "") -> str:
     """Return the condition that a row of a shared table is of one shard, by its column and name; all are without
     one."""
     if pair is None:
@@ -67,13 +67,13 @@ class MergeSql:
     `outcome` runs its statements, in one transaction."""
 
     @cached_property
-    def stamps(self) -> tuple[str, ...]:
+    def stamped_columns(self) -> tuple[str, ...]:
         return tuple(c for c in (self.system.synced, self.system.deleted) if c)
 
     @cached_property
     def values(self) -> tuple[str, ...]:
         """Columns whose values are compared: retained and unread ones are not."""
-        out = {*self.stamps, *self.how.key, *self.how.unread}
+        out = {*self.stamped_columns, *self.how.key, *self.how.unread}
         return tuple(c.name for c in self.table.live if c.name not in out)
 
     def same_key(self, a: str, b: str) -> str:
@@ -84,17 +84,20 @@ class MergeSql:
         return f"{side}.{q(name)}::text" if name in self.documents else f"{side}.{q(name)}"
 
     @cached_property
-    def gone(self) -> str:
+    def deleted_condition(self) -> str:
         """Return the SQL condition that the row `t` is marked as deleted."""
         return f"coalesce(t.{q(self.system.deleted)}, false)" if self.system.deleted else "false"
 
     @property
     def update(self) -> str:
         """Rows that came with another value, or were marked as deleted; an older version is none."""
-        names = (*self.values, *self.stamps)
+        names = (*self.values, *self.stamped_columns)
         if not names:
             return ""
-        differs = [self.gone, *(f"{self._at('t', c)} IS DISTINCT FROM {self._at('s', c)}" for c in self.values)]
+        differs = [
+            self.deleted_condition,
+            *(f"{self._at('t', c)} IS DISTINCT FROM {self._at('s', c)}" for c in self.values),
+        ]
         sets = ", ".join(f"{q(c)} = s.{q(c)}" for c in names)
         older = f" AND NOT coalesce(s.{q(c)} < t.{q(c)}, false)" if (c := self.how.cursor) else ""
         return (
@@ -116,7 +119,7 @@ class MergeSql:
         sides = [s for s in (self.others or self.staged, self.keys) if s]
         lost = " AND ".join(f"NOT EXISTS (SELECT 1 FROM {s} AS s WHERE {self.same_key('t', 's')})" for s in sides)
         if self.within:
-            lost += f" AND {within(self.within, 't')}"
+            lost += f" AND {shard_condition(self.within, 't')}"
         if self.requested:
             lost += f" AND EXISTS (SELECT 1 FROM {self.requested} AS a WHERE {self.same_key('t', 'a')})"
         if self.how.deletes == "hard":
@@ -124,25 +127,27 @@ class MergeSql:
         if not self.system.deleted:
             return ""
         synced = f", {q(self.system.synced)} = {self.now}" if self.system.synced else ""
-        return f"UPDATE {self.target} AS t SET {q(self.system.deleted)} = true{synced} WHERE NOT {self.gone} AND {lost}"
+        assigned = f"{q(self.system.deleted)} = true{synced}"
+        return f"UPDATE {self.target} AS t SET {assigned} WHERE NOT {self.deleted_condition} AND {lost}"
 
     @property
     def live(self) -> str:
         """Counts the rows that are not marked as deleted. Where they are as many as the keys of the source, none of
         those is `absent` or `returned`: every other row was removed."""
-        return f"SELECT count(*) FROM {self.target} AS t WHERE NOT {self.gone} AND {within(self.within, 't')}"
+        own = shard_condition(self.within, "t")
+        return f"SELECT count(*) FROM {self.target} AS t WHERE NOT {self.deleted_condition} AND {own}"
 
     @property
-    def absent(self) -> str:
+    def count_absent(self) -> str:
         """Counts the keys of the source that no row has."""
         there = f"SELECT 1 FROM {self.target} AS t WHERE {self.same_key('t', 'k')}"
         return f"SELECT count(*) FROM {self.keys} AS k WHERE NOT EXISTS ({there})"
 
     @property
-    def returned(self) -> str:
+    def count_returned(self) -> str:
         """Counts the rows that are marked as deleted though the source has their key."""
         here = f"SELECT 1 FROM {self.keys} AS k WHERE {self.same_key('t', 'k')}"
-        return f"SELECT count(*) FROM {self.target} AS t WHERE {self.gone} AND EXISTS ({here})"
+        return f"SELECT count(*) FROM {self.target} AS t WHERE {self.deleted_condition} AND EXISTS ({here})"
 
     def outcome(self, count: Callable[[str], int]) -> LoadOutcome:
         """Run the statements by `count`, which answers the rows that one has changed, or what it counts."""
@@ -151,14 +156,14 @@ class MergeSql:
         deleted = count(self.remove) if self.remove else 0
         if not self.keys or (self.remove and count(self.live) == sum(f.rows for f in self.how.keys)):
             return LoadOutcome(inserted, updated, deleted)
-        return LoadOutcome(inserted, updated, deleted, count(self.absent), count(self.returned))
+        return LoadOutcome(inserted, updated, deleted, count(self.count_absent), count(self.count_returned))
 
     @property
     def _key(self) -> str:
         return ", ".join(f"{q(k)}::text" if k in self.documents else q(k) for k in self.how.key)
 
     @property
-    def doubled(self) -> str:
+    def count_staged_duplicates(self) -> str:
         """Count one if a key is staged more than once."""
         twins = f"SELECT 1 FROM {self.staged} GROUP BY {self._key} HAVING count(*) > 1 LIMIT 1"
         return f"SELECT count(*) FROM ({twins}) AS twins"
@@ -178,7 +183,7 @@ class MergeSql:
         return f"SELECT count(*) FROM {rows} WHERE {lacks}"
 
     @property
-    def twins(self) -> str:
+    def count_table_duplicates(self) -> str:
         """Counts the keys of staged rows that the table holds more than once."""
         key = ", ".join(self._at("t", k) for k in self.how.key)
         there = f"SELECT 1 FROM {self.others or self.staged} AS s WHERE {self.same_key('t', 's')}"

@@ -110,7 +110,7 @@ def put(session: SqlSession, record: Record, was: Ref | None = None) -> None:
     if record.within is not None:
         whole = _whole(session, record.ref, lock=True)
         assert whole is not None, "the transaction has found the shard in it"
-        record = whole.together(record)
+        record = whole.merge_shard(record)
     if was is not None and was != record.ref:
         remove(session, record.ref)  # of a table that somebody else has dropped
     values = [*record.ref, record.fence, dump(record)]

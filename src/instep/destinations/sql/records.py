@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from instep.destinations.base import Commit, LoadState, PartChange, Ref, TableSize
-from instep.destinations.shared import Reshaped, ShardStatus, SharedTable
+from instep.destinations.shared import ShardSchemaChanged, ShardStatus, SharedTable
 from instep.errors import Fenced
 from instep.schema.catalog.catalog import Column, Table, table_from_dict, table_to_dict
 from instep.stage.spec import StagedFile
@@ -182,7 +182,7 @@ class Record:
     def _with_part(self, change: PartChange) -> Record:
         """Raise Conflict if another shard has changed the table meanwhile, Fenced if a later run holds this one."""
         if change.seen != self.shape:
-            raise Reshaped(self.table.path)
+            raise ShardSchemaChanged(self.table.path)
         old = self.parts.get(change.shard) or ShardRecord(change.table, uuid.uuid4().hex)
         replace(self, fence=old.fence).check(change.fence)
         loaded = None if change.anew else old.loaded
@@ -213,7 +213,7 @@ class Record:
         parts = {n: ShardStatus(p.table, p.loaded.state if p.loaded else None) for n, p in self.parts.items()}
         return SharedTable(table, parts, self.shape)
 
-    def together(self, mine: Record) -> Record:
+    def merge_shard(self, mine: Record) -> Record:
         """Return the whole table's record after a commit of one shard, whose record is `mine`."""
         assert mine.within is not None, "the record of one shard"
         shard = mine.within[1]

@@ -13,7 +13,7 @@ from instep.destinations.rows import invalid_values_in, tried
 from instep.destinations.shared import RowsMoved
 from instep.destinations.sql.database import SqlFacet
 from instep.destinations.sql.loads import count_rows
-from instep.destinations.sql.merge import columns, q, within
+from instep.destinations.sql.merge import columns, q, shard_condition
 from instep.destinations.sql.record_tables import find, missing, named, put
 from instep.destinations.sql.records import Record, rows_key
 from instep.destinations.sql.session import Dialect, SqlSession
@@ -56,7 +56,7 @@ class SqlRows(SqlFacet):
         """Return the rows, as they are now, or the first ones."""
 
         def sql(session: SqlSession, record: Record) -> str:
-            shown, mine = _shown(session, record, names or record.names), within(record.within, "t")
+            shown, mine = _shown(session, record, names or record.names), shard_condition(record.within, "t")
             conditions = [text for f in filters if (text := sql_text(f, f"t.{q(f.column)}"))]
             end = "" if limit is None else f" LIMIT {limit:d}"
             return f"SELECT {shown} FROM {session.name(*ref)} AS t WHERE {' AND '.join([mine, *conditions])}{end}"
@@ -109,19 +109,19 @@ class SqlRows(SqlFacet):
         met = pa.Table.from_batches(list(rows()), schema)
         return RowLookup(met, numbers, (record.version, rows_key(record, names)))
 
-    def update_rows(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
+    def update_rows(self, ref: Ref, lookup: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
         """Raise Conflict if the table has moved since, Fenced if a later run has claimed it."""
-        return self.database.fitting(ref, lambda: self._update(ref, met, change, commit))
+        return self.database.fitting(ref, lambda: self._update(ref, lookup, change, commit))
 
-    def _update(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
-        assert isinstance(met.places, tuple), "`lookup_rows` made it"
-        version, key = met.places
+    def _update(self, ref: Ref, lookup: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
+        assert isinstance(lookup.places, tuple), "`lookup_rows` made it"
+        version, key = lookup.places
         record, dialect = self.database.known(ref, commit), self.database.dialect
         names = record.names
         kinds, keys = dialect.kinds(record.table, names), dialect.kinds(record.table, key)
         with self.database.staging(record, commit) as staging:
             schema = dialect.arrow_schema(record)
-            old = _widened(met.rows.take(pa.array(change.rows, pa.int64())), schema, key)
+            old = _widened(lookup.rows.take(pa.array(change.rows, pa.int64())), schema, key)
             labels = [*(f"k{i}" for i in range(len(key))), *(f"v{i}" for i in range(len(names)))]
             updated = pa.table([*old.columns, *_widened(change.updated, schema, names).columns], names=labels)
             types = dict(zip(labels, [*keys.values(), *kinds.values()], strict=True))

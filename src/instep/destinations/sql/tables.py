@@ -63,7 +63,7 @@ def execute(session: SqlSession, ref: Ref, steps: Sequence[Step], after: Table |
     record = find(session, ref, lock=True)
     if record is not None and after is not None and table_as_it_is(session, record) == after:
         if commit.part:
-            put(session, _moved(session, record.after_changes(commit, [s.id for s in steps]), commit))
+            put(session, _after_moves(session, record.after_changes(commit, [s.id for s in steps]), commit))
         return
     put_back = session.detach_views(ref)
     match steps[0].change:
@@ -190,7 +190,7 @@ def _alter(
         made = _columns(session, record, steps, replace(target, schema=ref[0], name=ref[1]))
     if moved is not None:
         made = _rename(session, made, moved.ref)
-    put(session, _moved(session, made.after_changes(commit, [s.id for s in steps]), commit), was=ref)
+    put(session, _after_moves(session, made.after_changes(commit, [s.id for s in steps]), commit), was=ref)
 
 
 def _rename(session: SqlSession, record: Record, new: Ref) -> Record:
@@ -200,7 +200,7 @@ def _rename(session: SqlSession, record: Record, new: Ref) -> Record:
     return session.move(record, new)
 
 
-def _moved(session: SqlSession, record: Record, commit: Commit) -> Record:
+def _after_moves(session: SqlSession, record: Record, commit: Commit) -> Record:
     """Return the record, once the values of a shard's rows went to other columns."""
     if commit.part and commit.part.moves:
         session.run(moved_values(session.name(*record.ref), record, commit.part))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from instep.lineage.migration.script import SqlWords, Unclear
+from instep.lineage.migration.script import SqlWords, UnparsableStatement
 from instep.schema.changes.edits import (
     AddColumn,
     AddKey,
@@ -52,9 +52,9 @@ def declared(words: SqlWords) -> str:
     while (word := words.next) is not None and word.text not in (",", ")"):
         if word.text in ("(", "["):
             words.brackets()
-        elif (word.upper in _AFTER_TYPE and not words.ahead("WITHOUT", "TIME", "ZONE")) or words.ahead(*_SETS):
+        elif (word.upper in _AFTER_TYPE and not words.is_next("WITHOUT", "TIME", "ZONE")) or words.is_next(*_SETS):
             break
-        elif not words.take("WITHOUT", "TIME", "ZONE"):
+        elif not words.skip("WITHOUT", "TIME", "ZONE"):
             words.advance()
     return " ".join(words.since(first).split())
 
@@ -63,31 +63,31 @@ def described(words: SqlWords, found: ColumnDefinition) -> ColumnDefinition:
     """Read the constraints and options of a column to their end."""
     if found.declared.lower() in SERIAL:
         found = replace(found, nullable=False, default=f"nextval({found.name})")
-    while words.next is not None and not (words.ahead(",") or words.ahead(")")):
-        if words.take("CONSTRAINT"):
+    while words.next is not None and not (words.is_next(",") or words.is_next(")")):
+        if words.skip("CONSTRAINT"):
             words.name()
         found = _one(words, found)
     return found
 
 
 def _one(words: SqlWords, found: ColumnDefinition) -> ColumnDefinition:
-    if words.take("NOT", "NULL"):
+    if words.skip("NOT", "NULL"):
         return replace(found, nullable=False)
-    if words.take("NULL"):
+    if words.skip("NULL"):
         return found
-    if words.take("DEFAULT"):
+    if words.skip("DEFAULT"):
         return replace(found, default=default(words))
-    if words.take("PRIMARY", "KEY") or (words.dialect == "mysql" and words.take("KEY")):
+    if words.skip("PRIMARY", "KEY") or (words.dialect == "mysql" and words.skip("KEY")):
         return replace(found, primary=True)
-    if words.take("COMMENT"):
+    if words.skip("COMMENT"):
         return replace(found, comment=words.string())
-    if words.take("FIRST"):
+    if words.skip("FIRST"):
         return replace(found, after="")
-    if words.take("AFTER"):
+    if words.skip("AFTER"):
         return replace(found, after=words.name())
-    if words.ahead("GENERATED") or words.ahead("AS"):
+    if words.is_next("GENERATED") or words.is_next("AS"):
         # an identity has values of its own, a computed column an expression
-        text = words.until(_AFTER_TYPE - {"GENERATED", "AS", "DEFAULT", "STORED", "VIRTUAL", "PERSISTENT"})
+        text = words.read_until(_AFTER_TYPE - {"GENERATED", "AS", "DEFAULT", "STORED", "VIRTUAL", "PERSISTENT"})
         if "IDENTITY" in text.upper():
             return replace(found, nullable=False, default=text.lower())
         return replace(found, default=text)
@@ -97,19 +97,19 @@ def _one(words: SqlWords, found: ColumnDefinition) -> ColumnDefinition:
 
 def default(words: SqlWords) -> str | None:
     """Return the text of a default; None for NULL."""
-    if words.take("NULL"):
+    if words.skip("NULL"):
         return None
     first = words.advance()
     if first.text == "(":
-        rest = words.until((")",)) or ""
-        words.need(")")
+        rest = words.read_until((")",)) or ""
+        words.expect(")")
         return f"({rest}){_tail(words)}"
     start = f"'{first.text}'" if first.kind == "string" else first.text
     return f"{start}{_tail(words)}"
 
 
 def _tail(words: SqlWords) -> str:
-    more = words.until(_AFTER_DEFAULT)
+    more = words.read_until(_AFTER_DEFAULT)
     return f" {more}" if more and more[0] not in "(:." else more
 
 
@@ -125,35 +125,35 @@ def _aside(words: SqlWords) -> None:
     """Skip the words of an action that changes nothing that a catalog records."""
     if words.any(_WITH_GROUP):
         words.brackets()
-        words.take("NO", "INHERIT")
+        words.skip("NO", "INHERIT")
     elif words.any(_WITH_NAME):
-        words.take("=")
+        words.skip("=")
         words.advance()
-        if words.take("."):
+        if words.skip("."):
             words.advance()
-    elif words.take(*_SETS):
+    elif words.skip(*_SETS):
         words.advance()
-    elif words.take("REFERENCES"):
+    elif words.skip("REFERENCES"):
         _references(words)
-    elif words.take("ON"):
-        words.until(_AFTER_TYPE)
-    elif words.take("INITIALLY") or words.take("NULLS"):
-        words.until(_AFTER_TYPE - {"NOT"})
-    elif not (words.take("NOT", "DEFERRABLE") or words.take("NOT", "ENFORCED") or words.any(_ALONE)):
-        raise Unclear(f"{words.advance().text!r} is not understood there")
+    elif words.skip("ON"):
+        words.read_until(_AFTER_TYPE)
+    elif words.skip("INITIALLY") or words.skip("NULLS"):
+        words.read_until(_AFTER_TYPE - {"NOT"})
+    elif not (words.skip("NOT", "DEFERRABLE") or words.skip("NOT", "ENFORCED") or words.any(_ALONE)):
+        raise UnparsableStatement(f"{words.advance().text!r} is not understood there")
 
 
 def _references(words: SqlWords) -> None:
     words.path()
-    if words.ahead("("):
+    if words.is_next("("):
         words.brackets()
     while True:
-        if words.take("MATCH"):
+        if words.skip("MATCH"):
             words.advance()
-        elif words.take("ON", "DELETE") or words.take("ON", "UPDATE"):
-            if not (words.take("SET", "NULL") or words.take("SET", "DEFAULT") or words.take("NO", "ACTION")):
+        elif words.skip("ON", "DELETE") or words.skip("ON", "UPDATE"):
+            if not (words.skip("SET", "NULL") or words.skip("SET", "DEFAULT") or words.skip("NO", "ACTION")):
                 words.advance()
-            if words.ahead("("):
+            if words.is_next("("):
                 words.brackets()
         else:
             return
@@ -176,29 +176,29 @@ def is_constraint(words: SqlWords) -> bool:
 def constraint(words: SqlWords) -> PrimaryKey | None:
     """Read a constraint or an index of a table; the key if it is that."""
     name = ""
-    if words.take("CONSTRAINT") and not (words.ahead("PRIMARY") or words.ahead("CHECK") or words.ahead("UNIQUE")):
+    if words.skip("CONSTRAINT") and not (words.is_next("PRIMARY") or words.is_next("CHECK") or words.is_next("UNIQUE")):
         name = words.name()
-    if not words.take("PRIMARY", "KEY"):
-        words.until()
+    if not words.skip("PRIMARY", "KEY"):
+        words.read_until()
         return None
-    if words.take("USING", "INDEX"):
-        raise Unclear("the columns of a key made of an index are not known")
-    while not words.ahead("("):
+    if words.skip("USING", "INDEX"):
+        raise UnparsableStatement("the columns of a key made of an index are not known")
+    while not words.is_next("("):
         words.advance()
     found = PrimaryKey(columns(words), name)
-    words.until()
+    words.read_until()
     return found
 
 
 def columns(words: SqlWords) -> tuple[str, ...]:
     """Return the names in brackets; lengths and orders beside them are left out."""
-    words.need("(")
+    words.expect("(")
     found = [words.name()]
-    words.until()
-    while words.take(","):
+    words.read_until()
+    while words.skip(","):
         found.append(words.name())
-        words.until()
-    words.need(")")
+        words.read_until()
+    words.expect(")")
     return tuple(found)
 
 
@@ -234,34 +234,34 @@ _COLUMN_ASIDE = {
 def alter(words: SqlWords) -> Iterator[Edit]:
     """Yield the edits of what stands behind `ALTER TABLE`, in order. Raises Unclear if one of them is not
     understood."""
-    words.take("IF", "EXISTS")
-    words.take("ONLY")
+    words.skip("IF", "EXISTS")
+    words.skip("ONLY")
     table = words.table()
-    words.take("*")
+    words.skip("*")
     while True:
         yield from _action(words, table)
-        if not words.take(","):
+        if not words.skip(","):
             break
     words.end()
 
 
 def _action(words: SqlWords, table: Name) -> Iterator[Edit]:
-    if words.take("ADD"):
+    if words.skip("ADD"):
         yield from _add(words, table)
-    elif words.take("DROP"):
+    elif words.skip("DROP"):
         yield from _drop(words, table)
-    elif words.take("RENAME"):
+    elif words.skip("RENAME"):
         yield from _rename(words, table)
-    elif words.take("ALTER"):
+    elif words.skip("ALTER"):
         yield from _alter_column(words, table)
-    elif words.take("MODIFY"):
-        words.take("COLUMN")
-        words.take("IF", "EXISTS")
+    elif words.skip("MODIFY"):
+        words.skip("COLUMN")
+        words.skip("IF", "EXISTS")
         found = column(words)
         yield RedefineColumn(table, found.name, found)
-    elif words.take("CHANGE"):
-        words.take("COLUMN")
-        words.take("IF", "EXISTS")
+    elif words.skip("CHANGE"):
+        words.skip("COLUMN")
+        words.skip("IF", "EXISTS")
         yield RedefineColumn(table, words.name(), column(words))
     else:
         yield from _of_table(words, table)
@@ -269,71 +269,71 @@ def _action(words: SqlWords, table: Name) -> Iterator[Edit]:
 
 def _of_table(words: SqlWords, table: Name) -> Iterator[Edit]:
     """Yield the edits of table options; in MySQL several may follow each other."""
-    if words.take("SET", "SCHEMA"):
+    if words.skip("SET", "SCHEMA"):
         yield RenameTable(table, schema=words.name())
-    elif words.take("COMMENT"):
-        words.take("=")
+    elif words.skip("COMMENT"):
+        words.skip("=")
         yield SetComment(table, "", words.string())
     elif words.any(_ASIDE):
-        words.until(("COMMENT",) if words.dialect == "mysql" else ())
-        if words.ahead("COMMENT"):
+        words.read_until(("COMMENT",) if words.dialect == "mysql" else ())
+        if words.is_next("COMMENT"):
             yield from _of_table(words, table)
     else:
         raise _unclear(words, "ALTER TABLE ...")
 
 
-def _unclear(words: SqlWords, before: str) -> Unclear:
-    return Unclear(f"{before} {words.next.text if words.next else ''} is not understood".replace("  ", " "))
+def _unclear(words: SqlWords, before: str) -> UnparsableStatement:
+    return UnparsableStatement(f"{before} {words.next.text if words.next else ''} is not understood".replace("  ", " "))
 
 
 def _add(words: SqlWords, table: Name) -> Iterator[Edit]:
-    if words.ahead("PARTITION") or words.ahead("PERIOD") or words.ahead("SYSTEM"):
-        words.until()
+    if words.is_next("PARTITION") or words.is_next("PERIOD") or words.is_next("SYSTEM"):
+        words.read_until()
         return
-    named = words.take("COLUMN")
+    named = words.skip("COLUMN")
     if not named and is_constraint(words):
         found = constraint(words)
         if isinstance(found, PrimaryKey):
             yield AddKey(table, found.columns, found.name)
         return
-    or_not = words.take("IF", "NOT", "EXISTS")
-    if words.take("("):
+    or_not = words.skip("IF", "NOT", "EXISTS")
+    if words.skip("("):
         yield AddColumn(table, column(words), or_not)
-        while words.take(","):
+        while words.skip(","):
             yield AddColumn(table, column(words), or_not)
-        words.need(")")
+        words.expect(")")
     else:
         yield AddColumn(table, column(words), or_not)
 
 
 def _drop(words: SqlWords, table: Name) -> Iterator[Edit]:
     mysql = words.dialect == "mysql"
-    if words.take("CONSTRAINT"):
-        words.take("IF", "EXISTS")
+    if words.skip("CONSTRAINT"):
+        words.skip("IF", "EXISTS")
         yield DropConstraint(table, words.name())
-    elif words.take("PRIMARY", "KEY"):
+    elif words.skip("PRIMARY", "KEY"):
         yield DropKey(table)
-    elif words.take("FOREIGN", "KEY") or (mysql and words.any(_DROPPED_ASIDE)):
-        words.until()
+    elif words.skip("FOREIGN", "KEY") or (mysql and words.any(_DROPPED_ASIDE)):
+        words.read_until()
     else:
-        words.take("COLUMN")
-        or_not = words.take("IF", "EXISTS")
+        words.skip("COLUMN")
+        or_not = words.skip("IF", "EXISTS")
         yield DropColumn(table, words.name(), or_not)
     words.any(("CASCADE", "RESTRICT"))
 
 
 def _rename(words: SqlWords, table: Name) -> Iterator[Edit]:
     mysql = words.dialect == "mysql"
-    if words.take("TO") or (mysql and (words.take("AS") or words.take("="))):
+    if words.skip("TO") or (mysql and (words.skip("AS") or words.skip("="))):
         yield renamed(table, words.table())
-    elif words.take("CONSTRAINT") or (mysql and (words.take("INDEX") or words.take("KEY"))):
-        words.until()
-    elif mysql and not words.ahead("COLUMN"):
+    elif words.skip("CONSTRAINT") or (mysql and (words.skip("INDEX") or words.skip("KEY"))):
+        words.read_until()
+    elif mysql and not words.is_next("COLUMN"):
         yield renamed(table, words.table())
     else:
-        words.take("COLUMN")
+        words.skip("COLUMN")
         name = words.name()
-        words.need("TO")
+        words.expect("TO")
         yield RenameColumn(table, name, words.name())
 
 
@@ -343,31 +343,31 @@ def renamed(table: Name, to: Name) -> RenameTable:
 
 def _alter_column(words: SqlWords, table: Name) -> Iterator[Edit]:
     mysql = words.dialect == "mysql"
-    if words.ahead("CONSTRAINT") or (mysql and (words.ahead("INDEX") or words.ahead("CHECK"))):
-        words.until()
+    if words.is_next("CONSTRAINT") or (mysql and (words.is_next("INDEX") or words.is_next("CHECK"))):
+        words.read_until()
         return
-    words.take("COLUMN")
-    words.take("IF", "EXISTS")
+    words.skip("COLUMN")
+    words.skip("IF", "EXISTS")
     name = words.name()
-    if words.take("TYPE") or words.take("SET", "DATA", "TYPE"):
+    if words.skip("TYPE") or words.skip("SET", "DATA", "TYPE"):
         yield AlterType(table, name, declared(words))
-        words.until()
-    elif words.take("SET", "DEFAULT"):
+        words.read_until()
+    elif words.skip("SET", "DEFAULT"):
         yield AlterDefault(table, name, default(words))
-    elif words.take("DROP", "DEFAULT") or words.take("DROP", "IDENTITY"):
-        words.take("IF", "EXISTS")
+    elif words.skip("DROP", "DEFAULT") or words.skip("DROP", "IDENTITY"):
+        words.skip("IF", "EXISTS")
         yield AlterDefault(table, name, None)
-    elif words.take("SET", "NOT", "NULL"):
+    elif words.skip("SET", "NOT", "NULL"):
         yield AlterNullability(table, name, nullable=False)
-    elif words.take("DROP", "NOT", "NULL"):
+    elif words.skip("DROP", "NOT", "NULL"):
         yield AlterNullability(table, name, nullable=True)
-    elif words.take("ADD", "GENERATED"):
-        yield AlterDefault(table, name, f"generated {words.until().lower()}")
-    elif words.take("RESTART"):
-        words.until()
+    elif words.skip("ADD", "GENERATED"):
+        yield AlterDefault(table, name, f"generated {words.read_until().lower()}")
+    elif words.skip("RESTART"):
+        words.read_until()
     elif words.any(("SET", "DROP", "RESET", "ADD")) and words.next is not None:
         if words.next.upper not in _COLUMN_ASIDE and words.next.text not in _COLUMN_ASIDE:
             raise _unclear(words, "ALTER COLUMN ...")
-        words.until()
+        words.read_until()
     else:
         raise _unclear(words, "ALTER COLUMN ...")

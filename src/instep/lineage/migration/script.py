@@ -18,7 +18,7 @@ Kind = Literal["word", "quoted", "string", "number", "sign"]
 _PAIRS = {"(": ")", "[": "]"}
 
 
-class Unclear(Exception):
+class UnparsableStatement(Exception):
     """A statement that is not understood, and why."""
 
 
@@ -53,14 +53,14 @@ class SqlWords:
     def next(self) -> Word | None:
         return self._words[self._at] if self._at < len(self._words) else None
 
-    def ahead(self, *keywords: str) -> bool:
+    def is_next(self, *keywords: str) -> bool:
         """Return whether these keywords come next."""
         there = self._words[self._at : self._at + len(keywords)]
         return len(there) == len(keywords) and all(w.upper == k for w, k in zip(there, keywords, strict=True))
 
-    def take(self, *keywords: str) -> bool:
+    def skip(self, *keywords: str) -> bool:
         """Skip these keywords, if they come next; return whether they did."""
-        if not self.ahead(*keywords):
+        if not self.is_next(*keywords):
             return False
         self._at += len(keywords)
         return True
@@ -73,16 +73,16 @@ class SqlWords:
         self._at += 1
         return word.upper
 
-    def need(self, *keywords: str) -> None:
-        if not self.take(*keywords):
-            raise Unclear(f"{' '.join(keywords)} is expected {self._here()}")
+    def expect(self, *keywords: str) -> None:
+        if not self.skip(*keywords):
+            raise UnparsableStatement(f"{' '.join(keywords)} is expected {self._position()}")
 
-    def _here(self) -> str:
+    def _position(self) -> str:
         return f"before {self.next.text!r}" if self.next else "at the end"
 
     def advance(self) -> Word:
         if (word := self.next) is None:
-            raise Unclear("it ends too early")
+            raise UnparsableStatement("it ends too early")
         self._at += 1
         return word
 
@@ -92,13 +92,13 @@ class SqlWords:
         if word.kind == "quoted" or (word.kind == "string" and self.dialect == "sqlite"):
             return word.text
         if word.kind != "word":
-            raise Unclear(f"a name is expected, not {word.text!r}")
+            raise UnparsableStatement(f"a name is expected, not {word.text!r}")
         return self.fold(word.text)
 
     def path(self) -> tuple[str, ...]:
         """Return a name with what stands before its dots."""
         found = [self.name()]
-        while self.take("."):
+        while self.skip("."):
             found.append(self.name())
         return tuple(found)
 
@@ -108,11 +108,11 @@ class SqlWords:
 
     def string(self) -> str | None:
         """Return the text of a string; None for NULL."""
-        if self.take("NULL"):
+        if self.skip("NULL"):
             return None
         word = self.advance()
         if word.kind not in ("string", "quoted"):
-            raise Unclear(f"a text is expected, not {word.text!r}")
+            raise UnparsableStatement(f"a text is expected, not {word.text!r}")
         return word.text
 
     @property
@@ -125,7 +125,7 @@ class SqlWords:
         there = self._words[mark : self._at]
         return self._script[there[0].start : there[-1].end] if there else ""
 
-    def until(self, stop: Collection[str] = ()) -> str:
+    def read_until(self, stop: Collection[str] = ()) -> str:
         """Read up to a comma, a closing bracket or one of the keywords, outside of brackets; answers what is there."""
         first = self._at
         while (word := self.next) is not None and word.upper not in (",", ")") and word.upper not in stop:
@@ -150,7 +150,7 @@ class SqlWords:
 
     def end(self) -> None:
         if self.next is not None:
-            raise Unclear(f"{self.next.text!r} is not understood there")
+            raise UnparsableStatement(f"{self.next.text!r} is not understood there")
 
 
 DIALECTS = ("postgres", "mysql", "sqlite")
@@ -258,13 +258,13 @@ def _without_down(text: str) -> str:
 def _without_meta(text: str, problems: list[ScriptProblem]) -> str:
     """Blank out psql's own commands; those that run other files or query results are reported as problems."""
 
-    def gone(found: re.Match[str]) -> str:
+    def blanked(found: re.Match[str]) -> str:
         if found[1].lower() not in _QUIET_META:
             line = text.count("\n", 0, found.start()) + 1
             problems.append(ScriptProblem(line, f"psql's \\{found[1]} is not followed"))
         return _blank(found[0])
 
-    return _META.sub(gone, text)
+    return _META.sub(blanked, text)
 
 
 def _without_delimiters(text: str, problems: list[ScriptProblem]) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from instep.lineage.migration.define import PrimaryKey, alter, column, constraint, is_constraint, renamed
-from instep.lineage.migration.script import ROUTINES, ScriptStatement, SqlWords, Unclear, read
+from instep.lineage.migration.script import ROUTINES, ScriptStatement, SqlWords, UnparsableStatement, read
 from instep.schema.changes.edits import (
     ColumnDefinition,
     CreateTable,
@@ -52,7 +52,7 @@ def edits(statement: ScriptStatement, script: str, dialect: str) -> tuple[Edit, 
         return tuple(known(words))
     if first.upper in _DATA:
         return tuple(_rows(words))
-    raise Unclear("the statement is not understood")
+    raise UnparsableStatement("the statement is not understood")
 
 
 def _rows(words: SqlWords) -> Iterator[Edit]:
@@ -62,33 +62,33 @@ def _rows(words: SqlWords) -> Iterator[Edit]:
 def _select(words: SqlWords) -> Iterator[Edit]:
     """Yield a query. One that only calls a function may do anything; `SELECT ... INTO` makes a table."""
     if words.dialect == "postgres" and words.has("INTO"):
-        raise Unclear("SELECT INTO makes a table whose columns are not known")
+        raise UnparsableStatement("SELECT INTO makes a table whose columns are not known")
     call = words.next
     if call is None or call.kind != "word" or words.has("FROM"):
         return
     name = words.path()[-1]
-    if not words.ahead("(") or name.upper() in _SAFE_CALLS:
+    if not words.is_next("(") or name.upper() in _SAFE_CALLS:
         return
     if name.upper() == "SET_CONFIG":
-        words.need("(")
+        words.expect("(")
         if words.string() == "search_path":
-            words.need(",")
+            words.expect(",")
             yield SetPath(tuple(p.strip().strip('"') for p in (words.string() or "").split(",") if p.strip()))
         return
-    raise Unclear(f"what {name}() does is not known")
+    raise UnparsableStatement(f"what {name}() does is not known")
 
 
 def _set(words: SqlWords) -> Iterator[Edit]:
     words.any(("SESSION", "LOCAL"))
-    if not words.take("SEARCH_PATH"):
+    if not words.skip("SEARCH_PATH"):
         return
-    if not words.take("TO"):
-        words.need("=")
-    if words.take("DEFAULT"):
+    if not words.skip("TO"):
+        words.expect("=")
+    if words.skip("DEFAULT"):
         yield SetPath(())
         return
     found = [_schema(words)]
-    while words.take(","):
+    while words.skip(","):
         found.append(_schema(words))
     yield SetPath(tuple(name for name in found if name != "$user"))
 
@@ -113,22 +113,22 @@ def _commit(words: SqlWords) -> Iterator[Edit]:
 
 def _rollback(words: SqlWords) -> Iterator[Edit]:
     if words.has("TO"):
-        raise Unclear("what a rollback to a savepoint takes back is not worked out")
+        raise UnparsableStatement("what a rollback to a savepoint takes back is not worked out")
     yield Transaction("rollback")
 
 
 def _alter(words: SqlWords) -> Iterator[Edit]:
     words.any(("IGNORE", "ONLINE"))
-    if words.take("MATERIALIZED", "VIEW") or words.take("FOREIGN", "TABLE") or words.any(("TABLE", "VIEW")):
+    if words.skip("MATERIALIZED", "VIEW") or words.skip("FOREIGN", "TABLE") or words.any(("TABLE", "VIEW")):
         yield from alter(words)
-    elif words.take("SCHEMA"):
+    elif words.skip("SCHEMA"):
         name = words.name()
-        if words.take("RENAME", "TO"):
+        if words.skip("RENAME", "TO"):
             yield RenameSchema(name, words.name())
     elif words.any(ROUTINES):
         return
-    elif not words.any(_MADE_ASIDE) and not words.take("DATABASE") and not words.has("TRIGGER"):
-        raise Unclear("what is altered is not known")
+    elif not words.any(_MADE_ASIDE) and not words.skip("DATABASE") and not words.has("TRIGGER"):
+        raise UnparsableStatement("what is altered is not known")
 
 
 def _rename(words: SqlWords) -> Iterator[Edit]:
@@ -137,71 +137,71 @@ def _rename(words: SqlWords) -> Iterator[Edit]:
         return
     while True:
         table = words.table()
-        words.need("TO")
+        words.expect("TO")
         yield renamed(table, words.table())
-        if not words.take(","):
+        if not words.skip(","):
             break
     words.end()
 
 
 def _drop(words: SqlWords) -> Iterator[Edit]:
-    words.take("TEMPORARY")
+    words.skip("TEMPORARY")
     words.any(("ONLINE", "OFFLINE"))
-    if words.take("MATERIALIZED", "VIEW") or words.take("FOREIGN", "TABLE") or words.any(("TABLE", "TABLES", "VIEW")):
+    if words.skip("MATERIALIZED", "VIEW") or words.skip("FOREIGN", "TABLE") or words.any(("TABLE", "TABLES", "VIEW")):
         yield from _drop_tables(words)
     elif words.any(("SCHEMA", "DATABASE")):
-        words.take("IF", "EXISTS")
+        words.skip("IF", "EXISTS")
         yield DropSchema(words.name())
-        while words.take(","):
+        while words.skip(","):
             yield DropSchema(words.name())
-    elif words.has("CASCADE") or words.take("OWNED"):
-        raise Unclear("what goes with it (CASCADE) is not known")
+    elif words.has("CASCADE") or words.skip("OWNED"):
+        raise UnparsableStatement("what goes with it (CASCADE) is not known")
 
 
 def _drop_tables(words: SqlWords) -> Iterator[Edit]:
-    words.take("IF", "EXISTS")
+    words.skip("IF", "EXISTS")
     yield DropTable(words.table())
-    while words.take(","):
+    while words.skip(","):
         yield DropTable(words.table())
     words.any(("CASCADE", "RESTRICT"))
     words.end()
 
 
 def _create(words: SqlWords) -> Iterator[Edit]:
-    words.take("OR", "REPLACE")
+    words.skip("OR", "REPLACE")
     if words.any(("TEMP", "TEMPORARY")) or (words.any(("GLOBAL", "LOCAL")) and words.any(("TEMP", "TEMPORARY"))):
         return
-    words.take("UNLOGGED")
-    if words.take("FOREIGN", "TABLE"):
+    words.skip("UNLOGGED")
+    if words.skip("FOREIGN", "TABLE"):
         yield from _create_table(words, "foreign")
-    elif words.take("TABLE"):
+    elif words.skip("TABLE"):
         yield from _create_table(words, "table")
-    elif words.has(*ROUTINES) or words.ahead("DEFINER"):
-        raise Unclear("a routine is not read, and may change tables when it runs")
+    elif words.has(*ROUTINES) or words.is_next("DEFINER"):
+        raise UnparsableStatement("a routine is not read, and may change tables when it runs")
     elif words.has("VIEW"):
-        raise Unclear("the columns of a view are known once it is there")
+        raise UnparsableStatement("the columns of a view are known once it is there")
     elif not (words.any(("SCHEMA", "DATABASE", "UNIQUE", "VIRTUAL")) or words.has(*_MADE_ASIDE)):
-        raise Unclear("what is created is not known")
+        raise UnparsableStatement("what is created is not known")
 
 
 def _create_table(words: SqlWords, kind: str) -> Iterator[Edit]:
-    or_not = words.take("IF", "NOT", "EXISTS")
+    or_not = words.skip("IF", "NOT", "EXISTS")
     table = words.table()
-    if words.take("PARTITION", "OF"):
+    if words.skip("PARTITION", "OF"):
         return
-    if words.take("LIKE"):
+    if words.skip("LIKE"):
         yield CreateTable(table, (), like=words.table(), or_not=or_not, like_whole=True)
         return
-    if not words.take("("):
-        raise Unclear("the columns of a table made from a query are not known")
-    if words.take("LIKE"):
+    if not words.skip("("):
+        raise UnparsableStatement("the columns of a table made from a query are not known")
+    if words.skip("LIKE"):
         like = words.table()
-        whole = bool(_WHOLE & set(words.until().upper().split()))
-        words.need(")")
+        whole = bool(_WHOLE & set(words.read_until().upper().split()))
+        words.expect(")")
         yield CreateTable(table, (), like=like, or_not=or_not, like_whole=whole or words.dialect == "mysql")
         return
     columns, key = _body(words)
-    words.need(")")
+    words.expect(")")
     comment = _options(words)
     key = key or PrimaryKey(tuple(c.name for c in columns if c.primary))
     yield CreateTable(table, tuple(columns), key.columns, key.name, None, comment, or_not, kind)
@@ -210,14 +210,14 @@ def _create_table(words: SqlWords, kind: str) -> Iterator[Edit]:
 def _body(words: SqlWords) -> tuple[list[ColumnDefinition], PrimaryKey | None]:
     columns: list[ColumnDefinition] = []
     key: PrimaryKey | None = None
-    while not words.ahead(")"):
-        if words.ahead("LIKE"):
-            raise Unclear("LIKE beside other columns is not worked out")
+    while not words.is_next(")"):
+        if words.is_next("LIKE"):
+            raise UnparsableStatement("LIKE beside other columns is not worked out")
         if is_constraint(words):
             key = constraint(words) or key
         else:
             columns.append(column(words))
-        if not words.take(","):
+        if not words.skip(","):
             break
     return columns, key
 
@@ -226,12 +226,12 @@ def _options(words: SqlWords) -> str | None:
     """Return the comment behind the columns. What gives the table more columns is not understood."""
     comment = None
     while words.next is not None:
-        if words.ahead("INHERITS") or words.ahead("AS") or words.ahead("SELECT"):
-            raise Unclear(f"what {words.advance().upper} gives the table is not known")
-        if words.take("COMMENT"):
-            words.take("=")
+        if words.is_next("INHERITS") or words.is_next("AS") or words.is_next("SELECT"):
+            raise UnparsableStatement(f"what {words.advance().upper} gives the table is not known")
+        if words.skip("COMMENT"):
+            words.skip("=")
             comment = words.string()
-        elif words.ahead("("):
+        elif words.is_next("("):
             words.brackets()
         else:
             words.advance()
@@ -239,12 +239,12 @@ def _options(words: SqlWords) -> str | None:
 
 
 def _comment(words: SqlWords) -> Iterator[Edit]:
-    words.need("ON")
+    words.expect("ON")
     what = words.any(("TABLE", "COLUMN", "VIEW"))
     if not what:
         return
     path: Name = words.path()
-    words.need("IS")
+    words.expect("IS")
     if what == "COLUMN":
         yield SetComment(path[:-1][-2:], path[-1], words.string())
     else:
@@ -259,7 +259,7 @@ _STARTS: Mapping[str, Callable[[SqlWords], Iterator[Edit]]] = {
 
 
 @dataclass(frozen=True, order=True)
-class At:
+class FileLine:
     """A file with a line of it, 1-based."""
 
     file: str
@@ -273,16 +273,16 @@ class At:
 class MigrationStep:
     """A statement that edits schemas; `text` is all of it in one line."""
 
-    at: At
+    at: FileLine
     text: str
     edits: tuple[Edit, ...]
 
 
 @dataclass(frozen=True)
-class Unread:
+class UnreadStatement:
     """A statement, or a part of a file, that is not understood, and why."""
 
-    at: At
+    at: FileLine
     why: str
 
 
@@ -291,7 +291,7 @@ class Migration:
     """The edits of a migration."""
 
     steps: tuple[MigrationStep, ...]
-    unread: tuple[Unread, ...]
+    unread: tuple[UnreadStatement, ...]
     statements: int
     """Number of statements, those about rows included."""
 
@@ -299,18 +299,18 @@ class Migration:
 def read_migration(scripts: Iterable[tuple[str, str]], dialect: str) -> Migration:
     """Return the edits of (file name, text), one after the other, in a dialect of `script.DIALECTS`."""
     steps: list[MigrationStep] = []
-    unread: list[Unread] = []
+    unread: list[UnreadStatement] = []
     count = 0
     for file, text in scripts:
         script = read(text, dialect)
-        unread += (Unread(At(file, p.line), p.text) for p in script.problems)
+        unread += (UnreadStatement(FileLine(file, p.line), p.text) for p in script.problems)
         for statement in script.statements:
             count += 1
-            at = At(file, statement.line)
+            at = FileLine(file, statement.line)
             try:
                 found = edits(statement, script.text, dialect)
-            except Unclear as error:
-                unread.append(Unread(at, f"{statement.head}: {error}"))
+            except UnparsableStatement as error:
+                unread.append(UnreadStatement(at, f"{statement.head}: {error}"))
                 continue
             if found:
                 steps.append(MigrationStep(at, statement.text, found))

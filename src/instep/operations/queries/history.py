@@ -270,7 +270,7 @@ SPECS = (
         result="instep.control.queries.version_comparison:ComparedChange",
         work="instep.control.queries.version_comparison:VersionComparison",
         paged=True,
-        beside="instep.control.queries.version_comparison:ComparedVersions",
+        page_summary="instep.control.queries.version_comparison:ComparedVersions",
     ),
     QuerySpec(
         "get_object_history",

@@ -137,7 +137,7 @@ SPECS = (
         result="instep.operations.queries.quarantine:QuarantineItem",
         work="instep.sync.quarantine.listing:QuarantineItems",
         paged=True,
-        beside="instep.operations.queries.quarantine:QuarantineOverview",
+        page_summary="instep.operations.queries.quarantine:QuarantineOverview",
     ),
     QuerySpec(
         "count_quarantined",

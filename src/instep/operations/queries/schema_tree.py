@@ -55,7 +55,7 @@ SPECS = (
         result="instep.control.queries.schema_tree:SelectedTable",
         work="instep.control.queries.schema_tree:SelectedTables",
         paged=True,
-        beside="instep.control.queries.schema_tree:SelectionTotals",
+        page_summary="instep.control.queries.schema_tree:SelectionTotals",
         page_size=50,
         largest_page=200,
     ),

@@ -208,7 +208,7 @@ SPECS = (
         result="instep.model:JobSummary",
         work="instep.control.queries.work:QueueList",
         paged=True,
-        beside="instep.control.queries.work:QueueTotals",
+        page_summary="instep.control.queries.work:QueueTotals",
     ),
     QuerySpec(
         "estimate_backfill",

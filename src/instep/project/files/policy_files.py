@@ -60,7 +60,7 @@ class Located:
     case: SampleCase
 
     @property
-    def where(self) -> str:
+    def location(self) -> str:
         return f"{self.file}:{self.line}"
 
 

@@ -153,7 +153,7 @@ def read_export(documents: Sequence[ExportDocument]) -> AirbyteExport:
             for resource in terraform_resources(document):
                 _take_resource(export, document, resource)
             continue
-        _take(export, document, document.data, "", late)
+        _sort_objects(export, document, document.data, "", late)
     for document, id, item in late:
         _take_late(export, document, id, item)
     if not (export.sources or export.destinations or export.connections):
@@ -165,7 +165,7 @@ def read_export(documents: Sequence[ExportDocument]) -> AirbyteExport:
     return export
 
 
-def _take(
+def _sort_objects(
     export: AirbyteExport, document: ExportDocument, data: Any, id: str, late: list[tuple[ExportDocument, str, Any]]
 ) -> None:
     """Sort the objects of a document by their form; streams and states need to know the sources: they come late."""
@@ -174,7 +174,7 @@ def _take(
             late.append((document, id, data))
             return
         for one in data:
-            _take(export, document, one, id, late)
+            _sort_objects(export, document, one, id, late)
     elif not isinstance(data, Mapping):
         return
     elif "sourceId" in data and "destinationId" in data:
@@ -203,16 +203,16 @@ def _take_parts(
     if "data" in data:
         if text_at(data, "next"):
             export.notes.append(f"{document.file} is one page of a longer list: export the next ones, too")
-        _take(export, document, data["data"], "", late)
+        _sort_objects(export, document, data["data"], "", late)
     for name in ("sources", "destinations", "connections"):
         if name in data:
-            _take(export, document, data[name], "", late)
+            _sort_objects(export, document, data[name], "", late)
     for name in ("streams", "states"):
         part = data.get(name)
         if isinstance(part, Mapping) and "data" not in part:
             late += [(document, str(id), one) for id, one in part.items()]
         elif part is not None:
-            _take(export, document, part, "", late)
+            _sort_objects(export, document, part, "", late)
 
 
 def _take_late(export: AirbyteExport, document: ExportDocument, id: str, item: Any) -> None:

@@ -49,7 +49,7 @@ def read_export(documents: Sequence[ExportDocument]) -> FivetranExport:
     export = FivetranExport()
     late: list[tuple[ExportDocument, Mapping[str, Any]]] = []
     for document in documents:
-        _take(export, document, document.data, late)
+        _sort_objects(export, document, document.data, late)
     for document, tree in late:
         named = [id for id, one in export.connections.items() if id in document.name]
         owners = named or list(export.connections)
@@ -67,13 +67,13 @@ def read_export(documents: Sequence[ExportDocument]) -> FivetranExport:
     return export
 
 
-def _take(
+def _sort_objects(
     export: FivetranExport, document: ExportDocument, data: Any, late: list[tuple[ExportDocument, Mapping[str, Any]]]
 ) -> None:
     """Sort the objects of a document by their form; a schema config does not name its connection, and comes late."""
     if isinstance(data, list):
         for one in data:
-            _take(export, document, one, late)
+            _sort_objects(export, document, one, late)
     elif not isinstance(data, Mapping):
         return
     elif "schema_change_handling" in data:
@@ -100,7 +100,7 @@ def _take_parts(
         export.notes.append(f"{document.file} is one page of a longer list: export the next ones, too")
     for name in ("data", "items", "groups", "destinations", "connections"):
         if name in data:
-            _take(export, document, data[name], late)
+            _sort_objects(export, document, data[name], late)
     trees = data.get("schemas")
     if isinstance(trees, Mapping):
         for id, tree in trees.items():

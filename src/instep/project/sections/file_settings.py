@@ -53,9 +53,9 @@ class Shelves:
         path = real_path(self.root, setting)
         if path is None or set(setting) & _ESCAPES:
             return f"must be a path without % ? #, {self._where}"
-        if not any(_within(path, folder) for folder in self.folders):
+        if not any(_is_inside(path, folder) for folder in self.folders):
             return f"must be {self._where}, links followed: an API reaches no other files"
-        if any(_within(path, own) or _within(own, path) for own in self.private):
+        if any(_is_inside(path, own) or _is_inside(own, path) for own in self.private):
             return "holds, or is a part of, what is the project's own (.instep, its store, its code, its settings)"
         return ""
 
@@ -84,7 +84,7 @@ def real_path(root: Path, setting: str) -> Path | None:
     return None if any(map(os.path.islink, (path, *path.parents))) else path
 
 
-def _within(path: Path, folder: Path) -> bool:
+def _is_inside(path: Path, folder: Path) -> bool:
     return path == folder or folder in path.parents
 
 

@@ -182,7 +182,7 @@ class FileWatch:
         self._file, self._digest = file, digest
         self._stamp: tuple[int, ...] | None = None
 
-    def moved(self) -> bool:
+    def has_changed(self) -> bool:
         """Return whether the text is another one than at the last look, or than the one that is known."""
         stamp, now = _stamp(self._file), time.time()
         if stamp is not None and stamp == self._stamp:

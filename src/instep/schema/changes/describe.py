@@ -203,9 +203,9 @@ def describe(change: Change) -> str:
         case ColumnNullability():
             return f"column {_name(change)} {'may now be NULL' if change.after.nullable else 'may no longer be NULL'}"
         case ColumnDefault():
-            return f"default of column {_name(change)} {_moved(change.before.default, change.after.default)}"
+            return f"default of column {_name(change)} {_from_to(change.before.default, change.after.default)}"
         case ColumnComment():
-            return f"comment of column {_name(change)} {_moved(change.before.comment, change.after.comment)}"
+            return f"comment of column {_name(change)} {_from_to(change.before.comment, change.after.comment)}"
         case ColumnReordered():
             return f"columns of {_path(change.table)} reordered: {', '.join(change.after)}"
         case _:
@@ -234,17 +234,17 @@ def _describe_table(
         case TableReplaced():
             return f"{_kind(change.before)} {change.after.path} replaced by another {_kind(change.after)} of that name"
         case TableComment():
-            return f"comment of table {_path(change.table)} {_moved(change.before, change.after)}"
+            return f"comment of table {_path(change.table)} {_from_to(change.before, change.after)}"
         case KeyChanged() if change.before == change.after:
             return f"primary key of {_path(change.table)} has values of another type: {_list(change.after)}"
         case KeyChanged():
-            return f"primary key of {_path(change.table)} {_moved(_list(change.before), _list(change.after))}"
+            return f"primary key of {_path(change.table)} {_from_to(_list(change.before), _list(change.after))}"
         case KeyRemoved():
             return f"primary key of {_path(change.table)} removed (was {_list(change.before)})"
         case CursorChanged():
             if change.before == change.after:
                 return f"cursor of {_path(change.table)} has another type: {change.after} orders its values otherwise"
-            return f"cursor of {_path(change.table)} {_moved(change.before, change.after)}"
+            return f"cursor of {_path(change.table)} {_from_to(change.before, change.after)}"
         case CursorRemoved():
             return f"cursor of {_path(change.table)} removed (was {change.before})"
         case DestinationDrifted():
@@ -282,7 +282,7 @@ def _list(names: tuple[str, ...]) -> str | None:
     return f"({', '.join(names)})" if names else None
 
 
-def _moved(before: str | None, after: str | None) -> str:
+def _from_to(before: str | None, after: str | None) -> str:
     if before == after:
         return f"made anew: {after}"
     if before is None:

@@ -49,7 +49,7 @@ class Rules:
 
 
 @dataclass
-class Touch:
+class StatementEffect:
     """A statement that touched a table, or a column of it. `tables` and `columns` are all names that they had and get
     (shared with later statements); `columns` is None for the table as a whole."""
 
@@ -81,7 +81,7 @@ class Rehearsal:
     """The state between statements."""
 
     rules: Rules
-    touches: list[Touch] = field(default_factory=list)
+    touches: list[StatementEffect] = field(default_factory=list)
     unknown: dict[int, str] = field(default_factory=dict)
     """Tables that statements name and the catalog lacks."""
     _tables: dict[Ref, _RehearsedTable] = field(default_factory=dict)
@@ -187,7 +187,9 @@ class Rehearsal:
             case ddl.DropConstraint():
                 self._drop_constraint(entry, edit.name)
             case ddl.SetComment(column=""):
-                self._put(entry, replace(entry.table, comment=edit.text or None), Touch(self._now, entry.refs))
+                self._put(
+                    entry, replace(entry.table, comment=edit.text or None), StatementEffect(self._now, entry.refs)
+                )
             case _:
                 self._edit_column(entry, edit)
 
@@ -214,7 +216,7 @@ class Rehearsal:
             case ddl.SetComment():
                 self._change(entry, self._column(entry, edit.column), comment=edit.text or None)
 
-    def _put(self, entry: _RehearsedTable, table: Table, touch: Touch) -> None:
+    def _put(self, entry: _RehearsedTable, table: Table, touch: StatementEffect) -> None:
         entry.table = table
         self.touches.append(touch)
 
@@ -230,7 +232,7 @@ class Rehearsal:
 
     def _change(self, entry: _RehearsedTable, column: Column, **new: object) -> None:
         columns = tuple(replace(c, **new) if c is column else c for c in entry.table.columns)  # type: ignore[arg-type]
-        touch = Touch(self._now, entry.refs, entry.columns[column.name])
+        touch = StatementEffect(self._now, entry.refs, entry.columns[column.name])
         self._put(entry, replace(entry.table, columns=columns), touch)
 
     def _new_id(self, prefix: str) -> str:
@@ -253,7 +255,7 @@ class Rehearsal:
         column = self._new(definition)
         entry.columns[column.name] = {column.name}
         columns = self._placed(entry, [*entry.table.columns, column], column, definition.after)
-        touch = Touch(self._now, entry.refs, entry.columns[column.name])
+        touch = StatementEffect(self._now, entry.refs, entry.columns[column.name])
         self._put(entry, replace(entry.table, columns=columns), touch)
         if definition.primary:
             self._first_key(entry)
@@ -281,7 +283,7 @@ class Rehearsal:
             raise SchemaError(f"column {entry.table.path}.{column.name} is in the primary key")
         if self.rules.folds and len(entry.table.columns) == 1:
             raise SchemaError(f"{entry.table.path}.{column.name} is the last column of its table")
-        touch = Touch(self._now, entry.refs, entry.columns.pop(column.name), key=bool(column.key))
+        touch = StatementEffect(self._now, entry.refs, entry.columns.pop(column.name), key=bool(column.key))
         columns = tuple(c for c in entry.table.columns if c is not column)
         self._put(entry, replace(entry.table, columns=columns), touch)
         if column.key:
@@ -295,7 +297,7 @@ class Rehearsal:
         names = entry.columns.pop(name)
         names.add(to)
         entry.columns[to] = names
-        self._put(entry, replace(entry.table, columns=columns), Touch(self._now, entry.refs, names))
+        self._put(entry, replace(entry.table, columns=columns), StatementEffect(self._now, entry.refs, names))
 
     def _redefine(self, entry: _RehearsedTable, edit: ddl.RedefineColumn) -> None:
         column, definition = self._column(entry, edit.name), edit.column
@@ -332,7 +334,7 @@ class Rehearsal:
             for c in entry.table.columns
         )
         entry.key_name = called
-        self._put(entry, replace(entry.table, columns=columns), Touch(self._now, entry.refs, None, key=True))
+        self._put(entry, replace(entry.table, columns=columns), StatementEffect(self._now, entry.refs, None, key=True))
 
     def _may_be_null(self, column: Column, key: tuple[str, ...]) -> bool:
         return column.name not in key or self.rules.keeps_null(column, key)
@@ -349,7 +351,7 @@ class Rehearsal:
     def _drop(self, entry: _RehearsedTable) -> None:
         del self._tables[entry.table.ref]
         self._own.discard(entry.table.ref)
-        self.touches.append(Touch(self._now, entry.refs))
+        self.touches.append(StatementEffect(self._now, entry.refs))
 
     def _move(self, entry: _RehearsedTable, ref: Ref) -> None:
         if (known := self._known(ref)) in self._tables and known != entry.table.ref:
@@ -359,7 +361,7 @@ class Rehearsal:
         entry.refs.add(ref)
         self._tables[ref] = entry
         self._own.add(ref)
-        self._put(entry, replace(entry.table, schema=ref[0], name=ref[1]), Touch(self._now, entry.refs))
+        self._put(entry, replace(entry.table, schema=ref[0], name=ref[1]), StatementEffect(self._now, entry.refs))
 
     def _create(self, edit: ddl.CreateTable) -> None:
         schema = edit.table[0] if len(edit.table) > 1 else self._path[0]
@@ -386,7 +388,7 @@ class Rehearsal:
             entry.table = replace(entry.table, columns=(*entry.table.columns, column))
         self._tables[table.ref] = entry
         self._own.add(table.ref)
-        self.touches.append(Touch(self._now, entry.refs))
+        self.touches.append(StatementEffect(self._now, entry.refs))
         if edit.key:
             self._key(entry, tuple(self._column(entry, n).name for n in edit.key), edit.key_name)
 

@@ -88,12 +88,12 @@ def comparable(before: Catalog, after: Catalog) -> tuple[Catalog, Catalog]:
     """Return both as they are, or without ids if those are of two servers. A table that was replaced has a new
     generation: another id in the same one says that the connection has moved to another server, where ids mean
     something else."""
-    if any(_moved(t, after.get(t.ref)) for t in before.tables):
+    if any(_has_other_id(t, after.get(t.ref)) for t in before.tables):
         return without_ids(before), without_ids(after)
     return before, after
 
 
-def _moved(before: Table, after: Table | None) -> bool:
+def _has_other_id(before: Table, after: Table | None) -> bool:
     if after is None or before.retained or after.retained or before.id is None or after.id is None:
         return False
     new = before.id != after.id and not after.id.startswith(WEAK)

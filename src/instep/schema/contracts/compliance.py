@@ -122,7 +122,7 @@ def type_mismatch(promised: ContractColumn, kind: DataType) -> str:
     name, options = plain(kind)
     if name != promised.logical and not _is_number(promised.logical, kind):
         return f"is {kind} ({name}), the contract says {promised.logical}"
-    beyond = [f"{key}: {value}" for key, value in promised.options.items() if _beyond(key, value, options, kind)]
+    beyond = [f"{key}: {value}" for key, value in promised.options.items() if _is_wider(key, value, options, kind)]
     return f"is {kind}, the contract says {promised.logical} with {', '.join(beyond)}" if beyond else ""
 
 
@@ -144,7 +144,7 @@ def _is_number(promised: str, kind: DataType) -> bool:
     return promised == "integer" and isinstance(kind, Decimal) and kind.scale == 0
 
 
-def _beyond(key: str, value: Any, options: Mapping[str, Any], kind: DataType) -> bool:
+def _is_wider(key: str, value: Any, options: Mapping[str, Any], kind: DataType) -> bool:
     """Return whether a type takes more than an option of the contract says. Options about values alone say nothing of
     it."""
     match key:

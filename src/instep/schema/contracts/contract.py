@@ -43,7 +43,7 @@ Logical = Literal["string", "date", "timestamp", "time", "number", "integer", "o
 
 
 @dataclass(frozen=True)
-class Terms:
+class ContractTerms:
     """Terms of a document beside its catalog."""
 
     id: str
@@ -56,7 +56,7 @@ class Terms:
     destination: Callable[[Table], str]
 
 
-def contract_document(catalog: Catalog, terms: Terms) -> dict[str, Any]:
+def contract_document(catalog: Catalog, terms: ContractTerms) -> dict[str, Any]:
     """Return the contract of an accepted catalog, JSON-ready, in a fixed order."""
     tables = sorted(catalog.tables, key=lambda t: t.ref)
     names = Counter(t.name for t in tables)
@@ -71,7 +71,7 @@ def contract_document(catalog: Catalog, terms: Terms) -> dict[str, Any]:
     }
 
 
-def _object(table: Table, name: str, terms: Terms) -> dict[str, Any]:
+def _object(table: Table, name: str, terms: ContractTerms) -> dict[str, Any]:
     out: dict[str, Any] = {"name": name, "physicalName": table.path, "logicalType": "object"}
     out["physicalType"] = table.kind
     if table.comment:
@@ -88,7 +88,7 @@ def _object(table: Table, name: str, terms: Terms) -> dict[str, Any]:
     return {**out, **_custom(more)}
 
 
-def _property(table: Table, column: Column, terms: Terms) -> dict[str, Any]:
+def _property(table: Table, column: Column, terms: ContractTerms) -> dict[str, Any]:
     out: dict[str, Any] = {"name": column.name, **logical(column.type)}
     if column.native:
         out["physicalType"] = column.native

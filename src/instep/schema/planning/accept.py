@@ -118,7 +118,7 @@ def _rename_columns(draft: CatalogDraft, group: list[tuple[int, Decision]]) -> N
             column.now = rename.after.name
             if decision.applied:
                 moves[number] = column, rename.after.name
-    stuck = _stuck({n: (c.column.name, to) for n, (c, to) in moves.items()}, _live(table))
+    stuck = _blocked_moves({n: (c.column.name, to) for n, (c, to) in moves.items()}, _live(table))
     for number in stuck:
         draft.waiting[number] = f"the name {moves.pop(number)[1]!r} is still used by a pending change"
     movers = {id(c) for c, _ in moves.values()}
@@ -136,7 +136,7 @@ def _live(table: TableDraft) -> set[str]:
     return {c.column.name for c in table.columns if not c.column.retained}
 
 
-def _stuck(moves: dict[int, tuple[Any, Any]], live: set[Any]) -> list[int]:
+def _blocked_moves(moves: dict[int, tuple[Any, Any]], live: set[Any]) -> list[int]:
     """Return the moves (old, new) whose new name stays taken, found until no more fall."""
     going = dict(moves)
     stuck: list[int] = []
@@ -156,7 +156,7 @@ def _rename_tables(draft: CatalogDraft, group: list[tuple[int, Decision]]) -> No
     draft.follow([(table, to) for _, _, table, to in found])
     moves = {n: (table, to) for n, d, table, to in found if d.applied}
     live = {t.table.ref for t in draft.tables if not t.table.retained}
-    for number in _stuck({n: (t.table.ref, to) for n, (t, to) in moves.items()}, live):
+    for number in _blocked_moves({n: (t.table.ref, to) for n, (t, to) in moves.items()}, live):
         draft.waiting[number] = f"the name {moves.pop(number)[1][1]!r} is still used by a pending change"
     draft.rename(list(moves.values()))
 
@@ -213,7 +213,7 @@ def _remove_table(draft: CatalogDraft, change: TableRemoved, decision: Decision)
     table = draft.find(change.before.ref)
     if table is not None:
         retain = decision.modifiers.removed == "retain" if decision.applied else None
-        draft.gone(table, retain=retain)
+        draft.remove_table(table, retain=retain)
 
 
 def _take_over(table: TableDraft, new: Table, *, same: bool, replaced: bool) -> None:
@@ -449,7 +449,7 @@ class CatalogDraft:
         found = self._retained.get(id) if id is not None else None
         return found if found is not None and found.table.retained and found.table.id == id else None
 
-    def gone(self, table: TableDraft, *, retain: bool | None) -> None:
+    def remove_table(self, table: TableDraft, *, retain: bool | None) -> None:
         """Record that a table is no longer in the source. `retain` None: that is not accepted."""
         if table.now is not None:
             del self._now[table.now]

@@ -47,14 +47,14 @@ from instep.schema.planning.step import (
 
 
 @dataclass(frozen=True)
-class PlanScene:
+class PlanInputs:
     """Input from which steps are made."""
 
     before: Catalog
     accepted: Catalog
     found: Catalog
     target: Catalog
-    able: Capabilities
+    capabilities: Capabilities
     prefix: str
     moves: Lineage
     """Where accepted tables and columns went."""
@@ -103,21 +103,21 @@ class Arrangement:
         self.stuck.append(match)
 
 
-def arrange(scene: PlanScene) -> Arrangement:
+def arrange(inputs: PlanInputs) -> Arrangement:
     """Return the steps of all tables."""
     out = Arrangement()
-    matches = list(_matches(scene))
+    matches = list(_matches(inputs))
     bodies: dict[Ref, tuple[list[Step], Table]] = {}
     for match in matches:
         try:
-            if match.target is not None and match.target.ref in scene.foreign:
-                out.refuse(match, scene.foreign[match.target.ref])
+            if match.target is not None and match.target.ref in inputs.foreign:
+                out.refuse(match, inputs.foreign[match.target.ref])
             elif match.target is not None:
-                bodies[match.target.ref] = _body(scene, match, out)
+                bodies[match.target.ref] = _body(inputs, match, out)
         except IllegalChange as error:
             out.refuse(match, str(error))
-    _drops(scene, matches, out)
-    _renames(scene, matches, out)
+    _drops(inputs, matches, out)
+    _renames(inputs, matches, out)
     for match in matches:
         if match.target is None or match in out.stuck:
             out.after += [match.found] if match.found and match in out.stuck else []
@@ -129,24 +129,24 @@ def arrange(scene: PlanScene) -> Arrangement:
     return out
 
 
-def _matches(scene: PlanScene) -> Iterator[_Match]:
+def _matches(inputs: PlanInputs) -> Iterator[_Match]:
     """Yield target tables with the destination's. Unchanged ones follow the accepted table; others pair by recorded
     id, then by the table to which the accepted name went, then by name. A retained table whose id another one has
     taken over keeps it at the destination, where it means nothing any more."""
-    by_path = {t.path: t for t in scene.accepted.tables}
-    origin = {new: old for (old, column), (new, _) in scene.moves.items() if not column}
-    dropped = {t.alias or t.name: t for t in scene.before.tables if (t.ref, "") not in scene.moves}
-    gone = {t.ref: t for t in scene.found.tables if t.id and t.name in dropped and dropped[t.name].id == t.id}
-    left = {t.ref: t for t in scene.found.tables if t.ref not in gone}
-    stale = {t.alias or t.name for t in scene.before.tables if t.retained and t.id is None}
+    by_path = {t.path: t for t in inputs.accepted.tables}
+    origin = {new: old for (old, column), (new, _) in inputs.moves.items() if not column}
+    dropped = {t.alias or t.name: t for t in inputs.before.tables if (t.ref, "") not in inputs.moves}
+    gone = {t.ref: t for t in inputs.found.tables if t.id and t.name in dropped and dropped[t.name].id == t.id}
+    left = {t.ref: t for t in inputs.found.tables if t.ref not in gone}
+    stale = {t.alias or t.name for t in inputs.before.tables if t.retained and t.id is None}
     by_id = {t.id: t for t in left.values() if t.id is not None and t.name not in stale}
     by_name = {t.name: t for t in left.values()}
     holds: dict[Ref, Table] = {}
     sides = []
-    for target in scene.target.tables:
+    for target in inputs.target.tables:
         after = by_path.get(target.alias)
         old = origin.get(after.ref) if after else None
-        sides.append((scene.before.get(old) if old else None, after, target))
+        sides.append((inputs.before.get(old) if old else None, after, target))
 
     def as_left(before: Table | None, target: Table) -> Table | None:
         have = by_origin(before, target)
@@ -172,45 +172,45 @@ def _matches(scene: PlanScene) -> Iterator[_Match]:
         yield _Match(dropped.get(have.name), None, have, None)
 
 
-def _drops(scene: PlanScene, matches: Sequence[_Match], out: Arrangement) -> None:
+def _drops(inputs: PlanInputs, matches: Sequence[_Match], out: Arrangement) -> None:
     for match in matches:
         if match.target is not None or match.found is None:
             continue
         if match.before is None:
             detail = f"table {match.found.path} exists, but no accepted table writes to it: it is not changed"
             out.notes.append(DestinationDrifted(match.found.ref, detail))
-        elif not scene.able.drops:
-            out.refuse(match, f"{scene.able.name} cannot drop table {match.found.path}")
+        elif not inputs.capabilities.drops:
+            out.refuse(match, f"{inputs.capabilities.name} cannot drop table {match.found.path}")
         else:
-            consent = scene.consent.get((match.before.ref, ""), "")
-            out.steps.append(_step(scene, match.found.ref, TableRemoved(match.found), consent))
+            consent = inputs.consent.get((match.before.ref, ""), "")
+            out.steps.append(_step(inputs, match.found.ref, TableRemoved(match.found), consent))
 
 
-def _renames(scene: PlanScene, matches: Sequence[_Match], out: Arrangement) -> None:
+def _renames(inputs: PlanInputs, matches: Sequence[_Match], out: Arrangement) -> None:
     """Arrange each rename once its new name is free; refuse tables that never get their name, new ones included."""
     waiting = [m for m in matches if (m.moves or m.is_new) and m not in out.stuck]
-    if not scene.able.renames:
+    if not inputs.capabilities.renames:
         for match in [m for m in waiting if m.moves]:
             waiting.remove(match)
-            out.refuse(match, f"{scene.able.name} cannot rename table {match.ref[1]}")
+            out.refuse(match, f"{inputs.capabilities.name} cannot rename table {match.ref[1]}")
     going = {m.found.ref for m in waiting if m.found} | {s.table for s in out.steps}
-    still = {t.ref for t in scene.found.tables} - going
+    still = {t.ref for t in inputs.found.tables} - going
     while stuck := [m for m in waiting if m.target and m.target.ref in still]:
         for match in stuck:
             waiting.remove(match)
             out.refuse(match, f"the name {match.target.path if match.target else ''} is taken at the destination")
             still |= {match.found.ref} if match.found else set()
-    for found, after in _in_order([(m.found, m.target) for m in waiting if m.found and m.target], scene, still):
-        out.steps.append(_step(scene, found.ref, TableRenamed(found, after)))
+    for found, after in _in_order([(m.found, m.target) for m in waiting if m.found and m.target], inputs, still):
+        out.steps.append(_step(inputs, found.ref, TableRenamed(found, after)))
 
 
-def _in_order(moves: list[tuple[Table, Table]], scene: PlanScene, still: set[Ref]) -> Iterator[tuple[Table, Table]]:
+def _in_order(moves: list[tuple[Table, Table]], inputs: PlanInputs, still: set[Ref]) -> Iterator[tuple[Table, Table]]:
     taken = still | {found.ref for found, _ in moves}
     while moves:
         free = next((m for m in moves if m[1].ref not in taken), None)
         if free is None:
             (found, target), *rest = moves
-            parked = replace(found, name=spare(f"{scene.prefix}parked", {name for _, name in taken}))
+            parked = replace(found, name=spare_name(f"{inputs.prefix}parked", {name for _, name in taken}))
             yield found, parked
             moves, new = [*rest, (parked, target)], parked.ref
         else:
@@ -222,36 +222,38 @@ def _in_order(moves: list[tuple[Table, Table]], scene: PlanScene, still: set[Ref
         taken.add(new)
 
 
-def _body(scene: PlanScene, match: _Match, out: Arrangement) -> tuple[list[Step], Table]:
+def _body(inputs: PlanInputs, match: _Match, out: Arrangement) -> tuple[list[Step], Table]:
     """Return the steps of the columns, under the table's target name."""
     found, target = match.found, match.target
     assert target is not None
     if found is None:
         live = replace(target, columns=tuple(c for c in target.columns if not c.retained))
-        column_steps(replace(live, columns=()), live, Pairing((), live.columns, (), ()), scene.able, scene.prefix)
-        return ([] if target.retained else [_step(scene, target.ref, TableAdded(live))]), live
+        column_steps(
+            replace(live, columns=()), live, ColumnPairing((), live.columns, (), ()), inputs.capabilities, inputs.prefix
+        )
+        return ([] if target.retained else [_step(inputs, target.ref, TableAdded(live))]), live
     # columns without a recorded source name take the one that they were accepted under
     names = {c.alias or c.name: c.name for c in match.before.columns} if match.before else {}
     columns = (c if c.alias else replace(c, alias=names.get(c.name, "")) for c in found.columns)
     found = replace(found, columns=tuple(columns))
-    pairing = _pair(scene, match, found, target)
+    pairing = _pair(inputs, match, found, target)
     out.notes += [_drift(target, column) for column in pairing.drifted]
     anew = _new_generation(match)
-    after = after_steps(found, target, pairing, scene.able, anew=anew)
-    changes = column_steps(found, target, pairing, scene.able, scene.prefix, anew=anew)
+    after = after_steps(found, target, pairing, inputs.capabilities, anew=anew)
+    changes = column_steps(found, target, pairing, inputs.capabilities, inputs.prefix, anew=anew)
     if anew:
         changes.insert(0, TableReplaced(replace(found, schema=target.schema, name=target.name), after))
-    return [_step(scene, target.ref, c, _consent(scene, match, c)) for c in changes], after
+    return [_step(inputs, target.ref, c, _consent(inputs, match, c)) for c in changes], after
 
 
-def _pair(scene: PlanScene, match: _Match, found: Table, target: Table) -> Pairing:
+def _pair(inputs: PlanInputs, match: _Match, found: Table, target: Table) -> ColumnPairing:
     before = match.before
     trail = ColumnTrail()
     if before is not None:
-        went = {c.name: scene.moves.get((before.ref, c.name)) for c in before.columns}
+        went = {c.name: inputs.moves.get((before.ref, c.name)) for c in before.columns}
         trail = ColumnTrail(before, {name: to[1] for name, to in went.items() if to})
     same_table = not _new_generation(match) and found.id == target.id
-    found_pairs = pair(found, target, trail, prefix=scene.prefix, same_table=same_table)
+    found_pairs = pair(found, target, trail, prefix=inputs.prefix, same_table=same_table)
     # nobody loads a table that stays behind: a column that was dropped there manually would come back empty
     return replace(found_pairs, added=()) if target.retained else found_pairs
 
@@ -278,17 +280,17 @@ def _drift(table: Table, column: Column) -> DestinationDrifted:
     return DestinationDrifted(table.ref, detail)
 
 
-def _consent(scene: PlanScene, match: _Match, change: StepChange) -> str:
+def _consent(inputs: PlanInputs, match: _Match, change: StepChange) -> str:
     if not isinstance(change, ColumnRemoved) or match.before is None:
         return ""
-    return scene.consent.get((match.before.ref, change.before.alias), "")
+    return inputs.consent.get((match.before.ref, change.before.alias), "")
 
 
-def _step(scene: PlanScene, ref: Ref, change: StepChange, consent: str = "") -> Step:
-    return step(ref, change, _hazards(change, scene.able), consent)
+def _step(inputs: PlanInputs, ref: Ref, change: StepChange, consent: str = "") -> Step:
+    return step(ref, change, _hazards(change, inputs.capabilities), consent)
 
 
-def _hazards(change: StepChange, able: Capabilities) -> tuple[Hazard, ...]:
+def _hazards(change: StepChange, capabilities: Capabilities) -> tuple[Hazard, ...]:
     match change:
         case RecordIdentity() | UndropColumn() | ColumnNarrowed():  # no value is narrowed: those of a new generation
             return ()
@@ -297,18 +299,18 @@ def _hazards(change: StepChange, able: Capabilities) -> tuple[Hazard, ...]:
         case KeyChanged() | KeyRemoved():  # what it means was decided with the change itself
             return ()
         case RewriteColumn():
-            return hazards(ColumnRetyped(change.table, change.before, change.after), able)
+            return hazards(ColumnRetyped(change.table, change.before, change.after), capabilities)
         case ColumnAdded() if not change.after.alias:
             return ()
         case _:
-            return hazards(change, able)
+            return hazards(change, capabilities)
 
 
 _PARKED = re.compile(r"parked_\d+$")
 
 
 @dataclass(frozen=True)
-class Pairing:
+class ColumnPairing:
     """Pairing of the columns of a destination table with those of the desired one."""
 
     same: tuple[tuple[Column, Column], ...]
@@ -340,7 +342,7 @@ class ColumnTrail:
         return known and column.alias not in self.moved
 
 
-def pair(found: Table, target: Table, trail: ColumnTrail, *, prefix: str, same_table: bool) -> Pairing:
+def pair(found: Table, target: Table, trail: ColumnTrail, *, prefix: str, same_table: bool) -> ColumnPairing:
     """Return columns that are as they were left follow the trail. Others pair by recorded source id (within one table
     id), then by the trail of the recorded source name, then by name. Columns that bear the system `prefix` are ours
     whatever they are."""
@@ -369,7 +371,7 @@ def pair(found: Table, target: Table, trail: ColumnTrail, *, prefix: str, same_t
     match(follows)
     match(lambda have, want: have.name == want.name)
     gone += [c for c in left if trail.dropped(c)]
-    return Pairing(
+    return ColumnPairing(
         same=tuple((pairs[w.name], w) for w in target.columns if w.name in pairs),
         added=tuple(w for w in target.columns if w.name not in pairs and not w.retained),
         dropped=tuple(gone),
@@ -378,75 +380,83 @@ def pair(found: Table, target: Table, trail: ColumnTrail, *, prefix: str, same_t
 
 
 def column_steps(
-    found: Table, target: Table, pairing: Pairing, able: Capabilities, prefix: str, *, anew: bool = False
+    found: Table, target: Table, pairing: ColumnPairing, capabilities: Capabilities, prefix: str, *, anew: bool = False
 ) -> list[StepChange]:
     """Return the edits of one table's columns; raises IllegalChange for what the format cannot do. `anew`: all rows
     load again, so that no old value needs a wider type."""
     ref = target.ref
-    _check_names([*(c for _, c in pairing.same), *pairing.added], pairing.drifted, target, able)
+    _check_names([*(c for _, c in pairing.same), *pairing.added], pairing.drifted, target, capabilities)
     key = _remaining_key(found, pairing)
-    steps: list[StepChange] = [KeyRemoved(ref, found.key)] if able.keys and found.key and not key else []
+    steps: list[StepChange] = [KeyRemoved(ref, found.key)] if capabilities.keys and found.key and not key else []
     steps += [ColumnRemoved(ref, replace(c, key=0), found.columns.index(c)) for c in pairing.dropped]
-    if pairing.dropped and not able.drops:
-        raise IllegalChange(f"{able.name} cannot drop a column of {target.path}", hint="use removed: retain")
+    if pairing.dropped and not capabilities.drops:
+        raise IllegalChange(f"{capabilities.name} cannot drop a column of {target.path}", hint="use removed: retain")
     moves = [(have, want) for have, want in pairing.same if have.name != want.name]
-    if moves and not able.renames:
+    if moves and not capabilities.renames:
         raise IllegalChange(
-            f"{able.name} cannot rename {moves[0][0].name} of {target.path}", hint="reject the rename, or rebuild"
+            f"{capabilities.name} cannot rename {moves[0][0].name} of {target.path}",
+            hint="reject the rename, or rebuild",
         )
-    steps += renames(ref, moves, able, prefix, {c.name for c in found.columns if c not in pairing.dropped})
+    steps += renames(ref, moves, capabilities, prefix, {c.name for c in found.columns if c not in pairing.dropped})
     for have, want in pairing.same:
         stored = replace(have, name=want.name)
         if anew and (not want.retained and have.type != want.type and widens(want.type, have.type)):
             stored = replace(stored, type=want.type)
             steps.append(ColumnNarrowed(ref, replace(stored, type=have.type), stored))
-        steps += _alter(target, stored, want, able, renamed=have.name != want.name)
+        steps += _alter(target, stored, want, capabilities, renamed=have.name != want.name)
     end = len(found.columns) - len(pairing.dropped)
     steps += [
         ColumnAdded(ref, replace(column, key=0) if column.key else column, end + i)
         for i, column in enumerate(pairing.added)
     ]
-    if able.keys and key != target.key:
+    if capabilities.keys and key != target.key:
         steps.append(KeyChanged(ref, key, target.key) if target.key else KeyRemoved(ref, key))
-    return steps + _comment(found, target, able)
+    return steps + _comment(found, target, capabilities)
 
 
-def _remaining_key(found: Table, pairing: Pairing) -> tuple[str, ...]:
+def _remaining_key(found: Table, pairing: ColumnPairing) -> tuple[str, ...]:
     """Return the key under the new names; empty if one of its columns goes."""
     now = {have.name: want.name for have, want in pairing.same} | {c.name: c.name for c in pairing.drifted}
     return tuple(now[n] for n in found.key) if all(n in now for n in found.key) else ()
 
 
-def _check_names(columns: Sequence[Column], foreign: Sequence[Column], target: Table, able: Capabilities) -> None:
-    seen = {able.fold(c.name): c.name for c in foreign}
+def _check_names(
+    columns: Sequence[Column], foreign: Sequence[Column], target: Table, capabilities: Capabilities
+) -> None:
+    seen = {capabilities.fold(c.name): c.name for c in foreign}
     for column in columns:
         if not column.name:
             raise IllegalChange(f"a column of {target.path} has no destination name", hint="assign names first")
-        if len(column.name.encode()) > able.max_name_bytes:
+        if len(column.name.encode()) > capabilities.max_name_bytes:
             raise IllegalChange(
-                f"the name {column.name!r} in {target.path} has more than {able.max_name_bytes} bytes ({able.name})",
+                f"the name {column.name!r} in {target.path} has more than {capabilities.max_name_bytes} bytes "
+                f"({capabilities.name})",
                 hint="give the column another destination name",
             )
-        if (twin := seen.get(able.fold(column.name))) is not None:
+        if (twin := seen.get(capabilities.fold(column.name))) is not None:
             raise IllegalChange(
                 f"{column.name!r} in {target.path} is taken by {twin!r}", hint="rename or drop the other column"
             )
-        seen[able.fold(column.name)] = column.name
+        seen[capabilities.fold(column.name)] = column.name
 
 
 def renames(
-    ref: tuple[str, str], moves: Sequence[tuple[Column, Column]], able: Capabilities, prefix: str, names: set[str]
+    ref: tuple[str, str],
+    moves: Sequence[tuple[Column, Column]],
+    capabilities: Capabilities,
+    prefix: str,
+    names: set[str],
 ) -> list[StepChange]:
     """Return each rename once its new name is free; a cycle starts with one column parked under a temporary name."""
-    if able.simultaneous_renames:
+    if capabilities.simultaneous_renames:
         return [ColumnRenamed(ref, have, renamed(have, want)) for have, want in moves]
-    waiting, taken = list(moves), {able.fold(n) for n in names}
+    waiting, taken = list(moves), {capabilities.fold(n) for n in names}
     steps: list[StepChange] = []
     while waiting:
-        free = next((m for m in waiting if able.fold(m[1].name) not in taken), None)
+        free = next((m for m in waiting if capabilities.fold(m[1].name) not in taken), None)
         if free is None:
             (have, want), *rest = waiting
-            parked = replace(have, name=spare(f"{prefix}parked", taken))
+            parked = replace(have, name=spare_name(f"{prefix}parked", taken))
             steps.append(ColumnRenamed(ref, have, parked))
             waiting, old, new = [*rest, (parked, want)], have.name, parked.name
         else:
@@ -454,7 +464,7 @@ def renames(
             steps.append(ColumnRenamed(ref, have, renamed(have, want)))
             waiting.remove(free)
             old, new = have.name, want.name
-        taken = taken - {able.fold(old)} | {able.fold(new)}
+        taken = taken - {capabilities.fold(old)} | {capabilities.fold(new)}
     return steps
 
 
@@ -467,14 +477,14 @@ def is_parked(name: str) -> bool:
     return _PARKED.search(name) is not None
 
 
-def spare(stem: str, taken: set[str]) -> str:
+def spare_name(stem: str, taken: set[str]) -> str:
     number = 1
     while f"{stem}_{number}".casefold() in taken:
         number += 1
     return f"{stem}_{number}"
 
 
-def _alter(table: Table, have: Column, want: Column, able: Capabilities, *, renamed: bool) -> list[StepChange]:
+def _alter(table: Table, have: Column, want: Column, capabilities: Capabilities, *, renamed: bool) -> list[StepChange]:
     """Return the edits of a table. A type that is wider than the target is kept, and NOT NULL is only ever relaxed."""
     ref, steps = table.ref, list[StepChange]()
     known = have.id is not None and have.id != want.id
@@ -484,7 +494,7 @@ def _alter(table: Table, have: Column, want: Column, able: Capabilities, *, rena
         have = replace(have, id=want.id, alias=want.alias)
     if not want.retained and not widens(want.type, have.type):
         after = replace(have, type=want.type)
-        if not able.promotes_in_place(have.type, want.type):
+        if not capabilities.promotes_in_place(have.type, want.type):
             steps.append(RewriteColumn(ref, have, after))
         else:
             steps.append((ColumnWidened if widens(have.type, want.type) else ColumnRetyped)(ref, have, after))
@@ -492,28 +502,30 @@ def _alter(table: Table, have: Column, want: Column, able: Capabilities, *, rena
     if want.nullable and not have.nullable:
         steps.append(ColumnNullability(ref, have, replace(have, nullable=True)))
         have = replace(have, nullable=True)
-    if able.comments and (have.comment or None) != (want.comment or None):
+    if capabilities.comments and (have.comment or None) != (want.comment or None):
         steps.append(ColumnComment(ref, have, replace(have, comment=want.comment)))
     return steps
 
 
-def _comment(found: Table, target: Table, able: Capabilities) -> list[StepChange]:
-    if able.comments and (found.comment or None) != (target.comment or None):
+def _comment(found: Table, target: Table, capabilities: Capabilities) -> list[StepChange]:
+    if capabilities.comments and (found.comment or None) != (target.comment or None):
         return [TableComment(target.ref, found.comment, target.comment)]
     return []
 
 
-def after_steps(found: Table, target: Table, pairing: Pairing, able: Capabilities, *, anew: bool = False) -> Table:
+def after_steps(
+    found: Table, target: Table, pairing: ColumnPairing, capabilities: Capabilities, *, anew: bool = False
+) -> Table:
     """Return the table that the steps lead to: kept columns in their order, then the added ones."""
     now = {have.name: (have, want) for have, want in pairing.same}
     stay = [c for c in found.columns if c not in pairing.dropped]
-    columns = [_after(*now[c.name], able, anew=anew) if c.name in now else c for c in stay]
+    columns = [_after(*now[c.name], capabilities, anew=anew) if c.name in now else c for c in stay]
     return replace(target, columns=(*columns, *pairing.added))
 
 
-def _after(have: Column, want: Column, able: Capabilities, *, anew: bool) -> Column:
+def _after(have: Column, want: Column, capabilities: Capabilities, *, anew: bool) -> Column:
     unchanged = want.retained or (widens(want.type, have.type) and not anew)
-    comment = want.comment if able.comments else have.comment
+    comment = want.comment if capabilities.comments else have.comment
     nullable = have.nullable or want.nullable
     kind = have.type if unchanged else want.type
     return replace(want, type=kind, nullable=nullable, comment=comment)

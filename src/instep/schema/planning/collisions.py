@@ -36,7 +36,7 @@ class Collided:
     decisions: tuple[Decision, ...]
     about: Mapping[str, str] = field(default_factory=dict)
 
-    def settled(self, decisions: Sequence[Decision]) -> tuple[Decision, ...]:
+    def block_names(self, decisions: Sequence[Decision]) -> tuple[Decision, ...]:
         """Return `decisions` with a name blocked wherever the object that would bear it is not accepted."""
         applied = {key(d.change) for d in decisions if d.applied}
 
@@ -67,7 +67,7 @@ def collide(
         return Collided(tuple(decisions))
     edit = _Edit(list(decisions), _bearers(entering))
     for found in collisions(accept(entering, accepted, source), naming):
-        edit.take(found, decide)
+        edit.add(found, decide)
     return Collided((*edit.all(), *edit.facts), edit.about)
 
 
@@ -114,7 +114,7 @@ class _Edit:
                 decision = replace(decision, change=TableAdded(replace(change.after, columns=remaining)))
             yield from (decision, *columns)
 
-    def take(self, found: Collision, decide: Callable[[NameCollided], Decision]) -> None:
+    def add(self, found: Collision, decide: Callable[[NameCollided], Decision]) -> None:
         name = found.column.name if found.column else ""
         place = self.bearers.get((found.table.ref, name), self.bearers.get((found.table.ref, "")))
         if place is None:
@@ -126,7 +126,7 @@ class _Edit:
         self.about[key(fact)] = key(bearer.change)
         own = not name or isinstance(bearer.change, ColumnAdded | ColumnRenamed)
         if decision.applied:
-            self.decisions[place] = _taken(bearer, decision) if own else bearer
+            self.decisions[place] = _with_approved_name(bearer, decision) if own else bearer
         elif own or not isinstance(bearer.change, TableAdded) or _is_needed(found):
             self.decisions[place] = _left(bearer, decision)
         elif bearer.applied:
@@ -149,7 +149,7 @@ def _is_needed(found: Collision) -> bool:
     return found.column is not None and bool(found.column.key or found.column.name == found.table.cursor)
 
 
-def _taken(bearer: Decision, fact: Decision) -> Decision:
+def _with_approved_name(bearer: Decision, fact: Decision) -> Decision:
     """Return the decision about what bears the name; accepting the name accepts it, if policy alone was holding it
     up."""
     waits = bearer.action in ("review", "ignore") and is_by_policy(bearer.why) and not bearer.by_person

@@ -40,16 +40,16 @@ Guards = Mapping[str, tuple[LayoutGuard, ...]]
 """The guarded columns of one destination table, by name."""
 
 
-def spared(
+def retain_guarded(
     decisions: Sequence[Decision], accepted: Catalog, naming: Naming, guards: Mapping[Ref, Guards]
 ) -> tuple[tuple[Decision, ...], dict[tuple[Ref, str], str]]:
     """Return the decisions with guarded columns retained that policy would drop; and why, by destination table and
     column."""
     notes: dict[tuple[Ref, str], str] = {}
-    return tuple(_spared(d, accepted, naming, guards, notes) for d in decisions), notes
+    return tuple(_retain_guarded(d, accepted, naming, guards, notes) for d in decisions), notes
 
 
-def _spared(
+def _retain_guarded(
     decision: Decision,
     accepted: Catalog,
     naming: Naming,
@@ -84,11 +84,11 @@ def column_offences(made: Plan, guards: Mapping[Ref, Guards]) -> Iterator[tuple[
         old = {c.after.name: c.before.name for c in changes if isinstance(c, ColumnRenamed)}
         for change in changes:
             if isinstance(change, _TYPED):
-                for why in _offence(group.ref, change, old, guarded):
+                for why in _violations(group.ref, change, old, guarded):
                     yield group.ref, change.after, why
 
 
-def offences(made: Plan, guards: Mapping[Ref, Guards]) -> dict[Ref, str]:
+def layout_violations(made: Plan, guards: Mapping[Ref, Guards]) -> dict[Ref, str]:
     """Return why steps of a plan cannot be carried out, by destination table under its new name; new types of columns
     aside (see `column_offences`). `guards` are by today's names."""
     today = _today(made)
@@ -96,7 +96,7 @@ def offences(made: Plan, guards: Mapping[Ref, Guards]) -> dict[Ref, str]:
     for group in made.groups():
         guarded = guards.get(today.get(group.ref, group.ref), {})
         changes = [s.change for s in group.steps if not isinstance(s.change, _TYPED)]
-        if guarded and (why := offence(group.ref, changes, guarded)):
+        if guarded and (why := first_violation(group.ref, changes, guarded)):
             found.setdefault(group.ref, why)
     return found
 
@@ -109,13 +109,13 @@ def _today(made: Plan) -> dict[Ref, Ref]:
     return at
 
 
-def offence(ref: Ref, changes: Sequence[StepChange], guards: Guards) -> str:
+def first_violation(ref: Ref, changes: Sequence[StepChange], guards: Guards) -> str:
     """Return the first of one table's edits that its layout does not allow, with the next step; "" if there is none."""
     old = {c.after.name: c.before.name for c in changes if isinstance(c, ColumnRenamed)}
-    return next((why for c in changes for why in _offence(ref, c, old, guards)), "")
+    return next((why for c in changes for why in _violations(ref, c, old, guards)), "")
 
 
-def _offence(ref: Ref, change: StepChange, old: Mapping[str, str], guards: Guards) -> Iterator[str]:
+def _violations(ref: Ref, change: StepChange, old: Mapping[str, str], guards: Guards) -> Iterator[str]:
     if not guards:
         return
     path = ".".join(ref)

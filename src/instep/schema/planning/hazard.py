@@ -130,17 +130,21 @@ def worst(found: Iterable[Hazard]) -> HazardClass:
 
 
 def hazards(
-    change: Change, able: Capabilities, *, removed: Literal["retain", "drop"] = "drop", taken: Collection[str] = ()
+    change: Change,
+    capabilities: Capabilities,
+    *,
+    removed: Literal["retain", "drop"] = "drop",
+    taken: Collection[str] = (),
 ) -> tuple[Hazard, ...]:
     """Return the hazards of a change at a destination; none for a safe one. `removed`: whether removed objects are
     retained; `taken`: the names that the table (for a table: its schema) has already, retained ones included."""
-    found = [*_of_kind(change, able, removed)]
+    found = [*_of_kind(change, capabilities, removed)]
     if isinstance(change, ColumnAdded | ColumnRenamed | TableAdded | TableRenamed):
-        found += _of_name(change.after.name, able, taken)
+        found += _of_name(change.after.name, capabilities, taken)
     return tuple(found)
 
 
-def _of_kind(change: Change, able: Capabilities, removed: str) -> Iterator[Hazard]:
+def _of_kind(change: Change, capabilities: Capabilities, removed: str) -> Iterator[Hazard]:
     match change:
         case ColumnAdded():
             text = f"rows loaded before have NULL in {change.after.name} until they are updated or backfilled"
@@ -151,7 +155,7 @@ def _of_kind(change: Change, able: Capabilities, removed: str) -> Iterator[Hazar
             text = f"queries that use {change.before.name} must use {change.after.name}"
             yield Hazard("NameChanged", "breaks readers", text)
         case ColumnWidened() | ColumnNarrowed() | ColumnRetyped():
-            yield from _of_type(change, able)
+            yield from _of_type(change, capabilities)
         case TableReplaced():
             yield Hazard(
                 "TableReloaded",
@@ -188,29 +192,29 @@ def _of_removal(change: ColumnRemoved | TableRemoved | SchemaRemoved, removed: s
         yield Hazard(f"{code}Left", "breaks readers", f"{name} stays as it is and gets no new values")
 
 
-def _of_type(change: ColumnWidened | ColumnNarrowed | ColumnRetyped, able: Capabilities) -> Iterator[Hazard]:
+def _of_type(change: ColumnWidened | ColumnNarrowed | ColumnRetyped, capabilities: Capabilities) -> Iterator[Hazard]:
     before, after, name = change.before.type, change.after.type, change.before.name
     fits = widens(before, after)
     if type(before) is not type(after):
         yield Hazard(
             "TypeChanged", "breaks readers", f"{name} was {before} and is {after}: queries may compare it as {before}"
         )
-    if not able.promotes_in_place(before, after):
+    if not capabilities.promotes_in_place(before, after):
         yield Hazard(
             "Rewritten",
             "needs backfill",
-            f"{able.name} cannot turn {before} into {after} in place: {name} is rewritten",
+            f"{capabilities.name} cannot turn {before} into {after} in place: {name} is rewritten",
         )
     if not fits:
         yield Hazard("MayNotFit", "loses data", f"values of {name} that do not fit {after} go to quarantine")
-    if not fits and not able.undo_by_id:
-        yield Hazard("NoWayBack", "cannot be undone", f"{able.name} cannot bring back the old values of {name}")
+    if not fits and not capabilities.undo_by_id:
+        yield Hazard("NoWayBack", "cannot be undone", f"{capabilities.name} cannot bring back the old values of {name}")
 
 
-def _of_name(name: str, able: Capabilities, taken: Collection[str]) -> Iterator[Hazard]:
-    if len(name.encode()) > able.max_name_bytes:
-        yield Hazard("NameTooLong", "breaks readers", f"{name!r} has more than {able.max_name_bytes} bytes")
+def _of_name(name: str, capabilities: Capabilities, taken: Collection[str]) -> Iterator[Hazard]:
+    if len(name.encode()) > capabilities.max_name_bytes:
+        yield Hazard("NameTooLong", "breaks readers", f"{name!r} has more than {capabilities.max_name_bytes} bytes")
     if name in taken:
         yield Hazard("NameTaken", "breaks readers", f"{name!r} is taken at the destination")
-    elif twin := next((t for t in taken if able.fold(t) == able.fold(name)), None):
-        yield Hazard("CaseTwin", "breaks readers", f"{name!r} and {twin!r} are one name for {able.name}")
+    elif twin := next((t for t in taken if capabilities.fold(t) == capabilities.fold(name)), None):
+        yield Hazard("CaseTwin", "breaks readers", f"{name!r} and {twin!r} are one name for {capabilities.name}")

@@ -58,7 +58,7 @@ def follow_custom_names(
     catalog: Catalog,
     before: Catalog,
     origins: Mapping[Ref, Ref],
-    given: NamesOf,
+    custom_names: NamesOf,
     legal: Legal,
     fold: Callable[[str], str],
     system: frozenset[str],
@@ -66,46 +66,46 @@ def follow_custom_names(
     """Return `catalog` with the aliases of loaded tables and columns as the settings name them now. A name that
     another object has is not taken from it. A custom name stays where its table was renamed at the source
     (`origins`: new to old) and the settings do not mention the new name."""
-    if given is no_custom_names:
+    if custom_names is no_custom_names:
         return NamedCatalog(catalog)
     tables = list(catalog.tables)
-    custom = [_custom_table_name(t, before, origins, given, legal) for t in tables]
-    aliases, stuck = _moved(custom, fold, frozenset())
+    custom = [_custom_table_name(t, before, origins, custom_names, legal) for t in tables]
+    aliases, stuck = _reassign_aliases(custom, fold, frozenset())
     unchanged = [(tables[i].ref, f"it stays {tables[i].alias}: the name {custom[i].requested} is taken") for i in stuck]
     out = []
     for table, alias in zip(tables, aliases, strict=True):
-        columns, notes = _columns(table, given, legal, fold, system)
+        columns, notes = _columns(table, custom_names, legal, fold, system)
         unchanged += [(table.ref, note) for note in notes]
         out.append(replace(table, alias=alias, columns=columns))
     return NamedCatalog(Catalog.of(out), tuple(unchanged))
 
 
 def _custom_table_name(
-    table: Table, before: Catalog, origins: Mapping[Ref, Ref], given: NamesOf, legal: Legal
+    table: Table, before: Catalog, origins: Mapping[Ref, Ref], custom_names: NamesOf, legal: Legal
 ) -> _CustomName:
     """Return the name of a table by its alias; without one it gets its name as every new table does."""
-    name = given(table.ref).table
+    name = custom_names(table.ref).table
     if table.alias and name and not table.retained:
         return _CustomName(table.alias, legal("table", name, f"{table.schema}\0{table.name}"))
     origin = origins.get(table.ref)
     old = before.get(origin) if origin else None
-    if old is not None and not table.alias and not name and given(old.ref).table:
+    if old is not None and not table.alias and not name and custom_names(old.ref).table:
         return _CustomName("", old.alias)
     return _CustomName(table.alias, table.alias)
 
 
 def _columns(
     table: Table,
-    given: NamesOf,
+    custom_names: NamesOf,
     legal: Legal,
     fold: Callable[[str], str],
     system: frozenset[str],
 ) -> tuple[tuple[Column, ...], Iterator[str]]:
-    names = given(table.ref).columns
+    names = custom_names(table.ref).columns
     if not names:
         return table.columns, iter(())
     custom = [_custom_column_name(c, names.get(c.name, ""), legal) for c in table.columns]
-    aliases, stuck = _moved(custom, fold, system)
+    aliases, stuck = _reassign_aliases(custom, fold, system)
     notes = (
         f"{table.columns[i].name} stays {table.columns[i].alias}: the name {custom[i].requested} is taken"
         for i in stuck
@@ -118,7 +118,7 @@ def _custom_column_name(column: Column, name: str, legal: Legal) -> _CustomName:
     return _CustomName(column.alias, legal("column", name, column.name) if moves else column.alias)
 
 
-def _moved(
+def _reassign_aliases(
     custom: Sequence[_CustomName], fold: Callable[[str], str], system: frozenset[str]
 ) -> tuple[list[str], list[int]]:
     """Return the aliases once those have moved that can, all at once, and the places of those that cannot."""
@@ -156,7 +156,7 @@ class Naming:
     `namespace` holds its tables; `prefix` begins the system columns; tables of `default_schema` are named without
     their schema. `max_bytes` counts UTF-8. `case_sensitive`: the destination tells `A` from `a`.
     `forbidden` characters are mapped in columns, `forbidden_in_tables` in tables, whose names become folders.
-    `reserved`: columns that every table of the destination has. `given`: names that people give.
+    `reserved`: columns that every table of the destination has. `custom_names`: names that people give.
     """
 
     namespace: str
@@ -167,7 +167,7 @@ class Naming:
     forbidden: str = "."
     forbidden_in_tables: str = "./\\?#%:*"
     reserved: frozenset[str] = frozenset()
-    given: NamesOf = field(default=no_custom_names, compare=False, repr=False)
+    custom_names: NamesOf = field(default=no_custom_names, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         check_name(self.namespace, "the destination namespace")
@@ -252,7 +252,7 @@ def with_custom_names(catalog: Catalog, before: Catalog, origins: Mapping[Ref, R
         requested = name if kind == "table" else _unsystematic(name, naming)
         return _legal(requested, original, naming, table=kind == "table")[0]
 
-    return follow_custom_names(catalog, before, origins, naming.given, legal, naming.fold, naming.system)
+    return follow_custom_names(catalog, before, origins, naming.custom_names, legal, naming.fold, naming.system)
 
 
 def destination_ref(table: Table, naming: Naming) -> Ref:
@@ -283,7 +283,7 @@ def _system(columns: Sequence[Column], naming: Naming) -> frozenset[str]:
 
 
 def _table_candidate(table: Table, naming: Naming) -> _NameCandidate:
-    given = naming.given(table.ref).table
+    given = naming.custom_names(table.ref).table
     plain = bool(given) or table.schema in ("", naming.default_schema)
     if not table.alias:
         check_name(table.name, f"a table of schema {table.schema!r}")
@@ -300,7 +300,7 @@ def _column_candidate(table: Table, column: Column, naming: Naming) -> _NameCand
         return _NameCandidate(column.alias, own, own, column.name, exact=True)
     if not column.alias:
         check_name(column.name, f"a column of table {table.path}")
-    name = naming.given(table.ref).columns.get(column.name, column.name)
+    name = naming.custom_names(table.ref).columns.get(column.name, column.name)
     natural, clean = _legal(_unsystematic(name, naming), column.name, naming)
     return _NameCandidate(column.alias, natural, clean, column.name, exact=natural == name)
 
@@ -367,7 +367,7 @@ def collisions(catalog: Catalog, naming: Naming) -> tuple[Collision, ...]:
     tables = sorted(catalog.tables, key=lambda t: t.ref)
     named = assign(catalog, naming)
     aliases = [named.by_ref[t.ref].alias for t in tables]
-    met = _met([_table_candidate(t, naming) for t in tables], aliases, naming)
+    met = _name_conflicts([_table_candidate(t, naming) for t in tables], aliases, naming)
     found = [Collision(tables[i], None, aliases[i], tables[other].path) for i, other in met]
     return *found, *(c for t in tables for c in _column_collisions(t, named.by_ref[t.ref], naming))
 
@@ -376,7 +376,7 @@ def _column_collisions(table: Table, named: Table, naming: Naming) -> Iterator[C
     columns, aliases = table.columns, [c.alias for c in named.columns]
     if all(c.alias for c in columns):
         return
-    met = dict(_met([_column_candidate(table, c, naming) for c in columns], aliases, naming))
+    met = dict(_name_conflicts([_column_candidate(table, c, naming) for c in columns], aliases, naming))
     for place, column in enumerate(columns):
         if is_row_id(column):
             continue
@@ -386,7 +386,9 @@ def _column_collisions(table: Table, named: Table, naming: Naming) -> Iterator[C
             yield Collision(table, column, aliases[place], columns[met[place]].name)
 
 
-def _met(candidates: Sequence[_NameCandidate], aliases: Sequence[str], naming: Naming) -> Iterator[tuple[int, int]]:
+def _name_conflicts(
+    candidates: Sequence[_NameCandidate], aliases: Sequence[str], naming: Naming
+) -> Iterator[tuple[int, int]]:
     """Yield (position, position of the one that has the name) of the candidates without an alias that cannot have
     their own name."""
     holders: dict[str, int] = {}

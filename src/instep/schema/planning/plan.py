@@ -20,7 +20,7 @@ from instep.schema.changes.describe import (
     change_to_dict,
 )
 from instep.schema.planning.accept import lineage
-from instep.schema.planning.arrange import PlanScene, arrange
+from instep.schema.planning.arrange import PlanInputs, arrange
 from instep.schema.planning.hazard import Capabilities
 from instep.schema.planning.naming import Naming, destination_ref
 from instep.schema.planning.step import RecordIdentity, Ref, RewriteColumn, Step, step_from_dict, step_to_dict
@@ -130,7 +130,7 @@ def plan(
     accepted_after: Catalog,
     destination: Catalog,
     target: Catalog,
-    able: Capabilities,
+    capabilities: Capabilities,
     *,
     prefix: str = "_instep_",
     foreign: Mapping[Ref, str] | None = None,
@@ -142,37 +142,37 @@ def plan(
     whose changes are illegal is refused with the reason and left out; the others continue. So is one in whose place a
     table stands that is not ours (`foreign`: by name, and why).
     """
-    scene = PlanScene(
+    inputs = PlanInputs(
         accepted_before,
         accepted_after,
         destination,
         target,
-        able,
+        capabilities,
         prefix,
         lineage(decisions, accepted_before),
         _consents(decisions, accepted_before),
         foreign or {},
     )
-    made = arrange(scene)
+    made = arrange(inputs)
     return Plan(
         base_accepted=fingerprint(accepted_before),
         base_destination=fingerprint(destination),
         decisions=tuple(decisions),
         steps=tuple(made.steps),
-        after=_put_back(scene, made.refused),
+        after=_put_back(inputs, made.refused),
         target=Catalog.of(made.after),
         notes=tuple(made.notes),
         refused=made.refused,
     )
 
 
-def _put_back(scene: PlanScene, refused: Collection[Ref]) -> Catalog:
+def _put_back(inputs: PlanInputs, refused: Collection[Ref]) -> Catalog:
     """Return the catalog with refused tables as they were accepted before; new ones are left out."""
-    after = scene.accepted
+    after = inputs.accepted
     for ref in refused:
-        after = after.drop(scene.moves.get((ref, ""), (ref, ""))[0])
+        after = after.drop(inputs.moves.get((ref, ""), (ref, ""))[0])
     for ref in refused:
-        if table := scene.before.get(ref):
+        if table := inputs.before.get(ref):
             after = after.put(table)
     return after
 
@@ -255,7 +255,7 @@ def decision_to_dict(decision: Decision) -> dict[str, Any]:
 
 
 def decision_from_dict(data: Mapping[str, Any]) -> Decision:
-    modifiers = Modifiers().over(data["modifiers"])
+    modifiers = Modifiers().with_changes(data["modifiers"])
     return Decision(change=change_from_dict(data["change"]), modifiers=modifiers, **{f: data[f] for f in _FIELDS})
 
 

@@ -44,7 +44,7 @@ class TableRead:
 
 
 @dataclass(frozen=True)
-class Missing:
+class SkippedTable:
     """An accepted table that this sync skips, and why; the other tables go on."""
 
     table: Table
@@ -57,7 +57,7 @@ def reads(
     *,
     hashed: Callable[[Ref, str], bool] = lambda ref, column: False,
     paused: Collection[Ref] = (),
-) -> tuple[tuple[TableRead, ...], tuple[Missing, ...]]:
+) -> tuple[tuple[TableRead, ...], tuple[SkippedTable, ...]]:
     """Return the reads of all accepted tables, and why some cannot be read. Both catalogs are selected already. A
     renamed object is read under its accepted name, one that is not accepted is not read, a removed column is NULL,
     and what is retained is never read. `hashed` takes the source's (schema, table) and column. A table that was
@@ -69,7 +69,7 @@ def reads(
     gone |= {t.ref: f"{t.path} was replaced by another table of that name" for t in again}
     same = sorted((p for p in pairs.same if p[0].ref not in gone), key=lambda p: p[0].ref)
     found = tuple(_table(before, now, hashed) for before, now in same)
-    return found, tuple(Missing(t, gone[t.ref]) for t in accepted.tables if t.ref in gone)
+    return found, tuple(SkippedTable(t, gone[t.ref]) for t in accepted.tables if t.ref in gone)
 
 
 def _table(table: Table, source: Table, hashed: Callable[[Ref, str], bool]) -> TableRead:

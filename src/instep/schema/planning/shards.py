@@ -31,7 +31,7 @@ class Joined:
 
 
 @dataclass(frozen=True)
-class ShardScene:
+class ShardPlanInputs:
     """The whole table and its shards before a change of the shard `mine` (None: it does not have the table yet)."""
 
     whole: Table | None
@@ -39,30 +39,30 @@ class ShardScene:
     mine: Table | None
     column: str
     """Holds a row's shard."""
-    able: Capabilities
+    capabilities: Capabilities
 
     def holders(self, name: str) -> list[str]:
         """Return the other shards that have a column."""
         return sorted(shard for shard, table in self.others.items() if name in table.by_name)
 
 
-def join(scene: ShardScene, steps: Sequence[Step], after: Table) -> Joined:
+def join(inputs: ShardPlanInputs, steps: Sequence[Step], after: Table) -> Joined:
     """Return the effect on the whole table of `steps` that lead a shard's table to `after`. Raises IllegalChange
     where the other shards would lose something by it, or the destination cannot do it."""
     if after.history:
         why = "a table of several connections has current rows only: take `history` out of its settings"
         raise IllegalChange(f"table {after.path} cannot keep its history: {why}")
-    for shard, table in sorted(scene.others.items()):
+    for shard, table in sorted(inputs.others.items()):
         if table.key != after.key:
             raise IllegalChange(
                 f"table {after.path} has the key ({', '.join(after.key)}) here and ({', '.join(table.key)}) in shard "
                 f"{shard}: shards of one table have one key (give it a `name` of its own in `tables:`, or a `key` "
                 "where its source has none)"
             )
-    if scene.whole is None:
-        made = first(after, scene.column)
+    if inputs.whole is None:
+        made = first_shard_table(after, inputs.column)
         return Joined((step(after.ref, TableAdded(made)),), made)
-    work = _ShardedPlan(scene, after, {c.name: c for c in scene.whole.columns})
+    work = _ShardedPlan(inputs, after, {c.name: c for c in inputs.whole.columns})
     for change in (s.change for s in steps):
         if isinstance(change, ColumnRenamed):
             work.rename(change.before.name, change.after.name)
@@ -72,10 +72,10 @@ def join(scene: ShardScene, steps: Sequence[Step], after: Table) -> Joined:
         work.put(column, rewritten.get(column.name), undropped.get(column.name))
     work.drop()
     steps_ = tuple(step(after.ref, change) for change in work.changes)
-    return Joined(steps_, replace(scene.whole, columns=tuple(work.columns.values())), tuple(work.moves))
+    return Joined(steps_, replace(inputs.whole, columns=tuple(work.columns.values())), tuple(work.moves))
 
 
-def first(table: Table, column: str) -> Table:
+def first_shard_table(table: Table, column: str) -> Table:
     """Return the whole table as its first shard makes it."""
     own = (replace(c, nullable=True, key=c.key + 1 if c.key else 0, id=None, retained=False) for c in table.columns)
     shard = Column(column, String(), key=int(bool(table.key)))
@@ -94,7 +94,7 @@ def _as_seen(recorded: DataType, stored: DataType) -> DataType:
     return recorded if promote(recorded, stored) == stored else stored
 
 
-def strangers(whole: Table, parts: Iterable[Table], column: str) -> tuple[Column, ...]:
+def unknown_columns(whole: Table, parts: Iterable[Table], column: str) -> tuple[Column, ...]:
     """Return columns that are there and that no shard knows of."""
     known = {column, *(c.name for part in parts for c in part.columns)}
     return tuple(c for c in whole.columns if c.name not in known)
@@ -109,7 +109,7 @@ def lacking(parts: Mapping[str, Table], column: str) -> list[str]:
 class _ShardedPlan:
     """The whole table on its way."""
 
-    scene: ShardScene
+    inputs: ShardPlanInputs
     after: Table
     columns: dict[str, Column]
     changes: list[StepChange] = field(default_factory=list)
@@ -121,7 +121,7 @@ class _ShardedPlan:
         column = self.columns.get(old)
         if column is None:
             raise IllegalChange(f"column {old} of table {self.after.path} is not there any more: plan again")
-        if new in self.columns or self.scene.holders(old):
+        if new in self.columns or self.inputs.holders(old):
             self.moves.append((old, new))
             self.carried[new] = column.type
             return
@@ -140,7 +140,7 @@ class _ShardedPlan:
             back = replace(undropped, after=new) if undropped else None
             self.changes.append(back or ColumnAdded(self.after.ref, new, len(self.columns) - 1))
             return
-        others = self.scene.holders(target.name)
+        others = self.inputs.holders(target.name)
         kind = promote(there.type, target.type)
         if rewritten and not others:
             kind = target.type
@@ -150,17 +150,17 @@ class _ShardedPlan:
         self.columns[target.name] = made
         if rewritten and (not others or kind == target.type):
             self.changes.append(RewriteColumn(self.after.ref, there, made))
-        elif self.scene.able.promotes_in_place(there.type, kind):
+        elif self.inputs.capabilities.promotes_in_place(there.type, kind):
             self.changes.append(ColumnWidened(self.after.ref, there, made))
         else:
             raise IllegalChange(_clash(self.after, target, there, others, kind))
 
     def drop(self) -> None:
         """Drop what neither this shard nor another one has any more."""
-        mine = self.scene.mine.columns if self.scene.mine else ()
+        mine = self.inputs.mine.columns if self.inputs.mine else ()
         target = self.after.by_name
         for column in (c for c in mine if c.name in self.columns and c.name not in target):
-            if not self.scene.holders(column.name):
+            if not self.inputs.holders(column.name):
                 place = list(self.columns).index(column.name)
                 gone = replace(self.columns.pop(column.name), key=0)
                 self.changes.append(ColumnRemoved(self.after.ref, gone, place))

@@ -90,7 +90,7 @@ class UndoPreview:
 
 
 @dataclass(frozen=True)
-class _Back:
+class _ReverseChange:
     """A reverse change, and what `accept` alone would not put back: the name at the destination, and of a column that
     was `mapped` to another of the source, what it was before."""
 
@@ -107,7 +107,7 @@ def undo(applied: Sequence[Applied], now: Catalog, naming: Naming) -> UndoPrevie
     Raises IllegalChange for a change that nothing can take back and Conflict for one whose object has moved on; of
     several, those stay applied (`left`) as long as one can be taken back.
     """
-    backs: dict[str, _Back] = {}
+    backs: dict[str, _ReverseChange] = {}
     left: dict[str, InstepError] = {}
     moved = _moves(applied, now)
     for one in applied:
@@ -121,7 +121,7 @@ def undo(applied: Sequence[Applied], now: Catalog, naming: Naming) -> UndoPrevie
     return replace(_made(ordered, now, naming), left={i: error.message for i, error in left.items()})
 
 
-def _made(ordered: Mapping[str, _Back], now: Catalog, naming: Naming) -> UndoPreview:
+def _made(ordered: Mapping[str, _ReverseChange], now: Catalog, naming: Naming) -> UndoPreview:
     backs = tuple(ordered.values())
     decisions = tuple(Decision(b.change, "apply", RULE, "taken back", Modifiers(removed=b.removed)) for b in backs)
     for decision in defer_blocked(decisions, now):
@@ -141,7 +141,7 @@ def _made(ordered: Mapping[str, _Back], now: Catalog, naming: Naming) -> UndoPre
     )
 
 
-def _finished(catalog: Catalog, back: _Back) -> Catalog:
+def _finished(catalog: Catalog, back: _ReverseChange) -> Catalog:
     """Return the catalog with earlier names at the destination where they are free, and dropped objects as retained."""
     ref, name = _place(back.change)
     table = catalog.get(ref)
@@ -211,7 +211,7 @@ def _column_today(column: Column, table: Table) -> Column | None:
     return None if found is None or differ(column.id, found.id) else found
 
 
-def _back(one: Applied, now: Catalog, moved: tuple[Refs, Names]) -> _Back:
+def _back(one: Applied, now: Catalog, moved: tuple[Refs, Names]) -> _ReverseChange:
     change = one.change
     if why := NEVER.get(change.kind):
         raise IllegalChange(
@@ -224,15 +224,15 @@ def _back(one: Applied, now: Catalog, moved: tuple[Refs, Names]) -> _Back:
             return _column(one, change, now, moved)
 
 
-def _table_added(one: Applied, change: TableAdded, now: Catalog, _: Refs) -> _Back:
+def _table_added(one: Applied, change: TableAdded, now: Catalog, _: Refs) -> _ReverseChange:
     table = _existing_table(one, today(one.after.get(change.after.ref), now), change.after.path)
     if table.retained:
         raise _since(one, f"table {table.path} is no longer at the source and is only retained")
     retained = one.before.get(change.after.ref)
-    return _Back(TableRemoved(table), "retain" if retained else one.removed)
+    return _ReverseChange(TableRemoved(table), "retain" if retained else one.removed)
 
 
-def _table_removed(one: Applied, change: TableRemoved, now: Catalog, _: Refs) -> _Back:
+def _table_removed(one: Applied, change: TableRemoved, now: Catalog, _: Refs) -> _ReverseChange:
     ref = change.before.ref
     if one.after.get(ref) is not None:
         raise _since(one, f"nothing was removed: table {change.before.path} is unchanged at the destination")
@@ -241,26 +241,26 @@ def _table_removed(one: Applied, change: TableRemoved, now: Catalog, _: Refs) ->
         raise _since(one, f"table {change.before.path} is not in the accepted schema before it")
     if (other := now.get(ref)) is not None or any(t.alias == table.alias for t in now.tables):
         raise _since(one, f"the name {(other or table).path} has been used again since")
-    return _Back(TableAdded(replace(table, alias="")), alias=table.alias, undrops=True)
+    return _ReverseChange(TableAdded(replace(table, alias="")), alias=table.alias, undrops=True)
 
 
-def _table_renamed(one: Applied, change: TableRenamed, now: Catalog, _: Refs) -> _Back:
+def _table_renamed(one: Applied, change: TableRenamed, now: Catalog, _: Refs) -> _ReverseChange:
     table = _existing_table(one, today(one.after.get(change.after.ref), now), change.after.path)
     if table.ref != change.after.ref:
         raise _since(one, f"the table is called {table.path} by now")
     old = one.before.get(change.before.ref)
     back = replace(table, schema=change.before.schema, name=change.before.name)
-    return _Back(TableRenamed(table, back), alias=old.alias if old else "")
+    return _ReverseChange(TableRenamed(table, back), alias=old.alias if old else "")
 
 
-def _table_comment(one: Applied, change: TableComment, now: Catalog, moved: Refs) -> _Back:
+def _table_comment(one: Applied, change: TableComment, now: Catalog, moved: Refs) -> _ReverseChange:
     table = _existing_table(one, today(one.after.get(change.table), now), ".".join(change.table))
     if table.comment != change.after:
         raise _since(one, f"the comment of {table.path} has changed since")
-    return _Back(TableComment(moved.get(table.ref, table.ref), change.after, change.before))
+    return _ReverseChange(TableComment(moved.get(table.ref, table.ref), change.after, change.before))
 
 
-_TABLES: Mapping[type[Any], Callable[[Applied, Any, Catalog, Refs], _Back]] = {
+_TABLES: Mapping[type[Any], Callable[[Applied, Any, Catalog, Refs], _ReverseChange]] = {
     TableAdded: _table_added,
     TableRemoved: _table_removed,
     TableRenamed: _table_renamed,
@@ -268,7 +268,7 @@ _TABLES: Mapping[type[Any], Callable[[Applied, Any, Catalog, Refs], _Back]] = {
 }
 
 
-def _column(one: Applied, change: Any, now: Catalog, moved: tuple[Refs, Names]) -> _Back:
+def _column(one: Applied, change: Any, now: Catalog, moved: tuple[Refs, Names]) -> _ReverseChange:
     path = ".".join(filter(None, change.table))
     was = one.after.get(change.table)
     table = _existing_table(one, today(was, now), path)
@@ -287,7 +287,9 @@ def _column(one: Applied, change: Any, now: Catalog, moved: tuple[Refs, Names]) 
             raise _since(one, f"nothing was removed: column {old.name} of {table.path} keeps its values")
         if any(old.name == c.name or old.alias == c.alias for c in table.columns):
             raise _since(one, f"a column {old.name} has been added to {table.path} since")
-        return _Back(ColumnAdded(ref, replace(old, alias=""), len(table.columns)), alias=old.alias, undrops=True)
+        return _ReverseChange(
+            ColumnAdded(ref, replace(old, alias=""), len(table.columns)), alias=old.alias, undrops=True
+        )
     known = was.by_name.get(change.after.name) if was else None
     column = known and _column_today(known, table)
     if column is None:
@@ -297,7 +299,7 @@ def _column(one: Applied, change: Any, now: Catalog, moved: tuple[Refs, Names]) 
     return _altered(one, change, table, ref, column, moved[1].get((table.ref, column.name), column.name))
 
 
-def _altered(one: Applied, change: Any, table: Table, ref: Ref, now: Column, name: str) -> _Back:
+def _altered(one: Applied, change: Any, table: Table, ref: Ref, now: Column, name: str) -> _ReverseChange:
     """Return the reverse of a column's change; `name` is the column's once renames are undone."""
     at = replace(now, name=name)
     match change:
@@ -311,30 +313,30 @@ def _altered(one: Applied, change: Any, table: Table, ref: Ref, now: Column, nam
             then = after.by_name.get(change.after.name) if (after := one.after.get(change.table)) else None
             mapped = bool(known and then and (known.retained or known.id != then.id))
             back = ColumnRenamed(ref, now, replace(at, id=known.id) if known and mapped else at)
-            return _Back(back, alias=known.alias if known else "", mapped=known if mapped else None)
+            return _ReverseChange(back, alias=known.alias if known else "", mapped=known if mapped else None)
         case ColumnWidened() | ColumnNarrowed():
             if now.type != change.after.type:
                 raise _since(one, f"column {now.name} is of type {now.type} by now")
             reverse = ColumnNarrowed if isinstance(change, ColumnWidened) else ColumnWidened
             old_type = {f: getattr(change.before, f) for f in ("type", "native", "note")}
-            return _Back(reverse(ref, at, replace(at, **old_type)))
+            return _ReverseChange(reverse(ref, at, replace(at, **old_type)))
         case ColumnNullability():
-            return _Back(_fact(one, change, ref, at, "nullable"))
+            return _ReverseChange(_fact(one, change, ref, at, "nullable"))
         case ColumnDefault():
-            return _Back(_fact(one, change, ref, at, "default"))
+            return _ReverseChange(_fact(one, change, ref, at, "default"))
         case ColumnComment():
-            return _Back(_fact(one, change, ref, at, "comment"))
+            return _ReverseChange(_fact(one, change, ref, at, "comment"))
     raise IllegalChange(f"{one.id} cannot be undone: {describe(change)}")
 
 
-def _column_added(one: Applied, table: Table, ref: Ref, column: Column) -> _Back:
+def _column_added(one: Applied, table: Table, ref: Ref, column: Column) -> _ReverseChange:
     if column.key or table.cursor == column.name:
         part = "key" if column.key else "cursor"
         raise _since(one, f"column {column.name} is part of the {part} of {table.path}")
     was = one.before.get(ref)
     undropped = bool(was and any(c.retained and c.alias == column.alias for c in was.columns))
     back = ColumnRemoved(ref, replace(column, key=0), table.columns.index(column))
-    return _Back(back, "retain" if undropped else one.removed)
+    return _ReverseChange(back, "retain" if undropped else one.removed)
 
 
 def _fact(one: Applied, change: Any, ref: Ref, at: Column, name: str) -> Change:

@@ -67,7 +67,7 @@ class Modifiers:
     """(0 to 1) is how similar a removed and an added column without ids must be to be suspected of being one renamed
     column."""
 
-    def over(self, changes: Mapping[str, Any]) -> Modifiers:
+    def with_changes(self, changes: Mapping[str, Any]) -> Modifiers:
         """Return the modifiers with `changes` applied; raises SchemaError for an unknown modifier or word."""
         names = tuple(f.name for f in fields(self))
         for name, value in changes.items():
@@ -112,7 +112,7 @@ class Rule:
             if not any(_is_kind(pattern, kind) for kind in KINDS):
                 raise unknown("kind of change", pattern, KINDS)
         check_patterns(self.match)
-        Modifiers().over(self.modifiers)
+        Modifiers().with_changes(self.modifiers)
 
     def matches(self, change: Change, tags: Collection[str] = ()) -> bool:
         return self._has_kind(change) and self._has_name(change) and not self._absent(tags)
@@ -154,7 +154,7 @@ class Override:
 
     def __post_init__(self) -> None:
         check_patterns((self.match,))
-        Modifiers().over(self.modifiers)
+        Modifiers().with_changes(self.modifiers)
         if self.preset:
             object.__setattr__(self, "preset", preset_named(self.preset))
 
@@ -171,7 +171,7 @@ class Policy:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "preset", preset_named(self.preset))
-        Modifiers().over(self.modifiers)
+        Modifiers().with_changes(self.modifiers)
 
 
 @dataclass(frozen=True)
@@ -258,7 +258,7 @@ def _decision(change: Change, pick: PresetCell, rule: str, policy: Policy) -> De
     effect = (pick.effect if action == pick.action else "") or effect_of(kind, action)
     modifiers = Modifiers()
     for _, given in _layers(change, policy, pick, rule):
-        modifiers = modifiers.over(given) if given else modifiers
+        modifiers = modifiers.with_changes(given) if given else modifiers
     return Decision(change, action, rule, f"{_WHY[action]}{_MEANS.get(effect, '')}", modifiers, effect)
 
 

@@ -31,7 +31,7 @@ from instep.schema.changes.describe import (
 )
 from instep.schema.policy.policy import Decision, Explicit, Policy, decide, is_reordered_key, override_of
 from instep.schema.policy.presets import SUSPECTED, choice
-from instep.schema.policy.similarity import RenameInference, candidates, suspicions, threshold_of
+from instep.schema.policy.similarity import RenameInference, candidates, select_inferences, threshold_of
 
 MASS_REMOVAL = "mass removal limit"
 MASS = 0.30
@@ -131,7 +131,7 @@ def decide_all(
     decisions = {key(c): decide(c, policy, explicit=explicit(c), tags=tags) for c in changes}
     if suspected is None:
         open_ = [c for c in changes if not decisions[key(c)].by_person]
-        suspected = suspicions(candidates(open_), threshold_of(policy))
+        suspected = select_inferences(candidates(open_), threshold_of(policy))
     proposals = tuple(suspected)
     for proposal in proposals:
         for side in proposal.sides:
@@ -227,5 +227,5 @@ def _suspected(decision: Decision, proposal: RenameInference, policy: Policy) ->
     note = f"possible rename ({proposal.pair})"
     if choice(SUSPECTED, preset).action == "review" and not decision.pauses:
         return replace(decision, action="review", effect="", why=f"{note}: waits for a review")
-    modifiers = decision.modifiers.over({"removed": "retain"})
+    modifiers = decision.modifiers.with_changes({"removed": "retain"})
     return replace(decision, modifiers=modifiers, why=f"{decision.why}; {note}: confirm or reject it")

@@ -288,7 +288,7 @@ def _table_pair(gone: TableRemoved, new: TableAdded) -> Candidate:
     return Candidate(gone, new, score, tuple(signs))
 
 
-def weigh(candidate: Candidate, sample: Sample | None = None) -> RenameInference:
+def with_sample(candidate: Candidate, sample: Sample | None = None) -> RenameInference:
     """Return the pair with what its data says. Columns that are all NULL, constant or flags gain nothing by their data;
     values that differ count against every pair."""
     made = RenameInference(
@@ -298,14 +298,14 @@ def weigh(candidate: Candidate, sample: Sample | None = None) -> RenameInference
         return made
     if not sample.sampled:
         return replace(made, evidence=(*made.evidence, sample.note)) if sample.note else made
-    mute = _mute(candidate, sample)
+    mute = _reason_inconclusive(candidate, sample)
     score = _score(candidate.schema, sample, bool(mute))
     proven = not mute and sample.by == "key" and sample.rows >= ENOUGH
     evidence = (*_data_lines(sample), *([mute] if mute else []), *candidate.signs)
     return replace(made, score=score, evidence=evidence, proven=proven)
 
 
-def _mute(candidate: Candidate, sample: Sample) -> str:
+def _reason_inconclusive(candidate: Candidate, sample: Sample) -> str:
     """Return why equal values say nothing; empty if they do."""
     if not sample.rows:
         return "all NULL: no evidence"
@@ -346,11 +346,11 @@ def _data_lines(sample: Sample) -> Iterator[str]:
         yield "same smallest and largest value" if sample.range else "different smallest or largest value"
 
 
-def suspicions(
+def select_inferences(
     found: Iterable[Candidate], threshold: Callable[[Change], float], samples: Samples | None = None
 ) -> tuple[RenameInference, ...]:
     """Return the pairs with the best total score, each change in at most one, those below the threshold left out."""
-    weighed = [weigh(c, (samples or {}).get(key(c.rename))) for c in found]
+    weighed = [with_sample(c, (samples or {}).get(key(c.rename))) for c in found]
     good = [s for s in weighed if s.score >= threshold(s.rename)]
     groups = groupby(sorted(good, key=_group), key=_group)
     chosen = [s for _, group in groups for s in _chosen(list(group))]
@@ -385,8 +385,8 @@ def threshold_of(policy: Policy) -> Callable[[Change], float]:
 
     def threshold(change: Change) -> float:
         override = override_of(change, policy)
-        given = Modifiers().over(policy.modifiers)
-        return (given.over(override.modifiers) if override else given).rename_threshold
+        given = Modifiers().with_changes(policy.modifiers)
+        return (given.with_changes(override.modifiers) if override else given).rename_threshold
 
     return threshold
 
@@ -456,7 +456,7 @@ def swapped_types(changes: Iterable[Change]) -> tuple[tuple[TypeChange, TypeChan
     )
 
 
-def crossing(old: TypeChange, new: TypeChange) -> Candidate:
+def swap_candidate(old: TypeChange, new: TypeChange) -> Candidate:
     """Return whether what was `old` is `new` now: the types are equal, so that only values and names can tell."""
     name = alike(old.before.name, new.after.name)
     gone, added = ColumnRemoved(old.table, old.before, 0), ColumnAdded(new.table, new.after, 0)
@@ -536,9 +536,9 @@ __all__ = [
     "as_renames",
     "automatic",
     "candidates",
-    "crossing",
-    "suspicions",
+    "select_inferences",
+    "swap_candidate",
     "swapped_types",
     "threshold_of",
-    "weigh",
+    "with_sample",
 ]

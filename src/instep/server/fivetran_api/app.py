@@ -151,8 +151,8 @@ class SharedRates:
 
     rates: Rates
 
-    def take(self, key: str) -> Allowance:
-        allowed, left = self.rates.take(key)
+    def count_request(self, key: str) -> Allowance:
+        allowed, left = self.rates.count_request(key)
         return Allowance(left.limit, left.remaining, 0 if allowed else left.reset)
 
     def fail(self, address: str) -> int:

@@ -92,7 +92,7 @@ def shown(ports: Ports, items: Sequence[Item]) -> list[dict[str, Any]]:
     names = [item.name for item in items]
     facts = Facts(
         ports.store.runs.outcomes(names),
-        ports.store.pauses.whole(names),
+        ports.store.pauses.paused_connections(names),
         ports.jobs.unfinished(names),
         datetime.now(UTC),
         ports.store.detectors.disabled(names),

@@ -12,7 +12,7 @@ from instep.operations.values import ObjectKind
 from instep.project.documents import masked
 from instep.server.fivetran_api.http.envelope import Refusal
 from instep.server.fivetran_api.http.ports import Ports
-from instep.server.fivetran_api.http.request_body import Truth, Wire
+from instep.server.fivetran_api.http.request_body import RequestBody, Truth
 from instep.server.fivetran_api.http.request_context import RequestContext
 from instep.server.fivetran_api.http.services import (
     DEFAULT,
@@ -43,7 +43,7 @@ WAYS = (*AGENTS, "external_secrets_manager_id")
 """Ways to a source, or to its secrets, that there are none of here."""
 
 
-class ConnectionFields(Wire):
+class ConnectionFields(RequestBody):
     """Fields that may be set at any time."""
 
     pause_after_trial: Truth | None = None

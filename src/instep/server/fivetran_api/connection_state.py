@@ -10,21 +10,21 @@ from fastapi.responses import JSONResponse
 from instep.server.fivetran_api.connection import MOVES
 from instep.server.fivetran_api.http.envelope import Refusal, success
 from instep.server.fivetran_api.http.models import StateOut
-from instep.server.fivetran_api.http.request_body import Wire, parse
+from instep.server.fivetran_api.http.request_body import RequestBody, parse
 from instep.server.fivetran_api.http.request_context import RequestContext
-from instep.server.fivetran_api.http.route import Body, Name, RequestContextDep, says
+from instep.server.fivetran_api.http.route import Body, Name, RequestContextDep, route_options
 from instep.store.catalogs.connector_states import BESIDE_ROWS
 
 router = APIRouter(prefix="/connections/{id}")
 
 
-class StateBody(Wire):
+class StateBody(RequestBody):
     """An object, as the connector saves it."""
 
     state: dict[str, Any]
 
 
-@router.get("/state", **says(StateOut))
+@router.get("/state", **route_options(StateOut))
 def state(id: Name, context: RequestContextDep) -> JSONResponse:
     beside = _parts_beside(context, id)
     found = context.ports.store.connectors.get(id)
@@ -33,7 +33,7 @@ def state(id: Name, context: RequestContextDep) -> JSONResponse:
     return success(data={"state": {name: value for name, value in found.state.items() if name not in beside}})
 
 
-@router.patch("/state", **says(StateOut, takes=StateBody))
+@router.patch("/state", **route_options(StateOut, takes=StateBody))
 def change(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     """Replace a connector's state; its next sync begins from there. Conflict while a run is alive."""
     beside = _parts_beside(context, id)
@@ -44,7 +44,7 @@ def change(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     with context.write(body, depth=1):
         if any(j.kind in MOVES and j.status == "running" for j in context.ports.jobs.unfinished([id]).get(id, ())):
             raise Refusal(409, f"Connection '{id}' is syncing: its state is saved by the sync.")
-        if id not in store.pauses.whole([id]):
+        if id not in store.pauses.paused_connections([id]):
             raise Refusal(409, f"Connection '{id}' has to be paused before its state can be set.")
         known = store.connectors.get(id).state
         store.connectors.save(id, {**state, **{name: known[name] for name in beside if name in known}})

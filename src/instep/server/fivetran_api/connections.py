@@ -32,8 +32,8 @@ from instep.server.fivetran_api.http.models import ConnectionDocument, TestedCon
 from instep.server.fivetran_api.http.ports import Item
 from instep.server.fivetran_api.http.request_body import MAX_NAMED, TEST_ONLY, fields_of, no_effect, parse, without_null
 from instep.server.fivetran_api.http.request_context import RequestContext
-from instep.server.fivetran_api.http.route import Body, Name, RequestContextDep, lists, of_change, says
-from instep.server.fivetran_api.http.services import NAMES, TYPES, cron, early, is_set_up, source_spec
+from instep.server.fivetran_api.http.route import Body, Name, RequestContextDep, lists, of_change, route_options
+from instep.server.fivetran_api.http.services import NAMES, TYPES, cron, is_set_up, settings_without_effect, source_spec
 from instep.server.fivetran_api.syncs import at_once, connection_tests
 
 if TYPE_CHECKING:
@@ -67,12 +67,12 @@ def listing(request: Request, context: RequestContext, group: str) -> JSONRespon
     return page(LISTED, shown(context.ports, items), cursor)
 
 
-@router.get("/connections/{id}", **says(ConnectionDocument))
+@router.get("/connections/{id}", **route_options(ConnectionDocument))
 def retrieve(id: Name, context: RequestContextDep) -> JSONResponse:
     return success("", _view(context, context.connection(id)))
 
 
-@router.post("/connections", **says(TestedConnection, takes=NewConnection, status=201))
+@router.post("/connections", **route_options(TestedConnection, takes=NewConnection, status=201))
 def create(context: RequestContextDep, body: Body) -> JSONResponse:
     parsed = parse(NewConnection, body)
     group = parsed.group_id
@@ -94,7 +94,7 @@ def create(context: RequestContextDep, body: Body) -> JSONResponse:
     return _answer("Connection has been created", {**_view(context, item), "setup_tests": tests}, strange, 201)
 
 
-@router.patch("/connections/{id}", **says(TestedConnection, takes=ConnectionChange))
+@router.patch("/connections/{id}", **route_options(TestedConnection, takes=ConnectionChange))
 def change(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     """Change all of the connection, or nothing. It is tested again only on request."""
     item = context.connection(id)
@@ -111,7 +111,7 @@ def change(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     return _answer("Connection has been updated", view, left_out(view["service"], parsed, parsed.config), 200)
 
 
-@router.delete("/connections/{id}", **says())
+@router.delete("/connections/{id}", **route_options())
 def delete(id: Name, context: RequestContextDep) -> JSONResponse:
     item = context.connection(id)
     act = _act(context, item)
@@ -151,7 +151,7 @@ def _leave_log(context: RequestContext, name: str) -> None:
         context.ports.objects.delete("source", source, context.caller.name)
 
 
-@router.post("/connections/{id}/connect-card", **says())
+@router.post("/connections/{id}/connect-card", **route_options())
 def connect_card(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     """Refuse a card: it is a page of the service that runs connections for others, where its customers type their
     secrets."""
@@ -185,7 +185,7 @@ def _create_ours(context: RequestContext, name: str, fields: NewConnection, sinc
         objects.create("source", name, source_spec(fields.service, fields.config), who)
         item = objects.create("connection", name, spec, who, since)
         word = {} if fields.service in SERVICES.values() else {"service": fields.service}
-        note(context, "connection", name, {**word, **fields.echoed(), **_beside(fields.config, fields)})
+        note(context, "connection", name, {**word, **fields.echoed(), **_extra_fields(fields.config, fields)})
     if fields.paused:
         pause(context.ports.store, name, f"paused by {who}")
     return item
@@ -203,12 +203,12 @@ def _free_name(context: RequestContext, service: str, config: Mapping[str, Any])
     plain = re.sub(r"[^A-Za-z0-9_-]+", "_", text).strip("_")[:50] or "connection"
     plain = plain if plain[0].isalpha() else f"c_{plain}"
     number = 1
-    while _taken(context, name := plain if number == 1 else f"{plain}_{number}"):
+    while _is_name_taken(context, name := plain if number == 1 else f"{plain}_{number}"):
         number += 1
     return name
 
 
-def _taken(context: RequestContext, name: str) -> bool:
+def _is_name_taken(context: RequestContext, name: str) -> bool:
     get = context.ports.objects.get
     return bool(get("connection", name) or get("foreign", name) or get("source", name))
 
@@ -232,8 +232,8 @@ def _change_ours(context: RequestContext, item: Item, change: ConnectionChange) 
     if settings := _schedule(change, item, fields):
         item = objects.change("connection", item.name, settings, who)
     before = {"sync_frequency": frequency, "daily_sync_time": time} if change.schedule_type == "manual" else {}
-    note(context, "connection", item.name, {**before, **change.echoed(), **_beside(change.config or {}, change)})
-    if change.paused is True and item.name not in store.pauses.whole([item.name]):
+    note(context, "connection", item.name, {**before, **change.echoed(), **_extra_fields(change.config or {}, change)})
+    if change.paused is True and item.name not in store.pauses.paused_connections([item.name]):
         pause(store, item.name, f"paused by {who}")
     elif change.paused is False:
         resume(store, item.name, who)
@@ -261,12 +261,12 @@ def _schedule(change: ConnectionChange, item: Item, fields: Mapping[str, Any]) -
     return {"schedule": {"sync": cron(minutes, change.daily_sync_time or time or "00:00")}}
 
 
-def _beside(config: Mapping[str, Any], parsed: NewConnection | ConnectionChange) -> dict[str, Any]:
+def _extra_fields(config: Mapping[str, Any], parsed: NewConnection | ConnectionChange) -> dict[str, Any]:
     """Return the parts of a schedule that the project file cannot hold for a manual connection, and settings without
     effect."""
     names = ("schedule_type", "sync_frequency", "daily_sync_time")
     found = parsed.model_dump(include=set(names), exclude_none=True, exclude_unset=True)
-    return {**found, **({"config": echoed} if (echoed := early(config)) else {})}
+    return {**found, **({"config": echoed} if (echoed := settings_without_effect(config)) else {})}
 
 
 def _change_foreign(context: RequestContext, item: Item, change: ConnectionChange, body: Mapping[str, Any]) -> Item:

@@ -17,9 +17,9 @@ from instep.server.fivetran_api.groups import existing, group_names, named, remo
 from instep.server.fivetran_api.http.envelope import Refusal, page, success, window
 from instep.server.fivetran_api.http.models import DestinationOut, TestedDestination
 from instep.server.fivetran_api.http.ports import Item
-from instep.server.fivetran_api.http.request_body import Truth, Wire, fields_of, parse
+from instep.server.fivetran_api.http.request_body import RequestBody, Truth, fields_of, parse
 from instep.server.fivetran_api.http.request_context import RequestContext
-from instep.server.fivetran_api.http.route import Body, Name, RequestContextDep, lists, says
+from instep.server.fivetran_api.http.route import Body, Name, RequestContextDep, lists, route_options
 from instep.server.fivetran_api.http.services import MASK
 from instep.server.fivetran_api.syncs import at_once, destination_tests
 from instep.store.server.connection_tests import UNTESTED
@@ -46,7 +46,7 @@ DIRECTLY = "Directly"
 
 
 @dataclass(frozen=True)
-class Understood:
+class ParsedSettings:
     """Settings of a destination, as far as they are understood."""
 
     spec: Mapping[str, Any]
@@ -67,7 +67,7 @@ def service_of(type: str, value: object) -> str:
     return value if isinstance(value, str) and TYPES.get(value) == type else type
 
 
-def understood(service: str, config: Mapping[str, Any]) -> Understood:
+def understood(service: str, config: Mapping[str, Any]) -> ParsedSettings:
     """Return a config's settings by our names. Refusal: 400 for a destination that is not reached directly."""
     if (way := config.get("connection_type")) not in (None, "", DIRECTLY):
         raise Refusal(400, f"A destination is reached directly; connection_type {way} is not there.")
@@ -79,7 +79,7 @@ def understood(service: str, config: Mapping[str, Any]) -> Understood:
         parts = [str(spec.pop(key)).strip("/") for key in _LAKE if spec.get(key)]
         echoed |= {key: config[key] for key in _LAKE if key in config}
         spec |= {"warehouse": f"s3://{'/'.join(parts)}"} if parts else {}
-    return Understood(spec, {k: v for k, v in echoed.items() if v != MASK})
+    return ParsedSettings(spec, {k: v for k, v in echoed.items() if v != MASK})
 
 
 router = APIRouter()
@@ -88,7 +88,7 @@ _NOTED = {"region", "time_zone_offset", "daylight_saving_time_enabled"}
 """Keys that have no meaning here, and are answered as they were sent."""
 
 
-class DestinationChange(Wire):
+class DestinationChange(RequestBody):
     region: str = Field(default="", max_length=100)
     time_zone_offset: str = Field(default="0", pattern=_OFFSET)
     config: dict[str, Any] = Field(default_factory=dict)
@@ -114,7 +114,7 @@ def destinations(request: Request, context: RequestContextDep) -> JSONResponse:
     return page("Destinations retrieved successfully", _shown(context, items), cursor)
 
 
-@router.post("/destinations", **says(TestedDestination, takes=NewDestination, status=201))
+@router.post("/destinations", **route_options(TestedDestination, takes=NewDestination, status=201))
 def create(context: RequestContextDep, body: Body) -> JSONResponse:
     parsed, objects, who = parse(NewDestination, body), context.ports.objects, context.caller.name
     type, config = type_of(parsed.service), understood(parsed.service, parsed.config)
@@ -139,12 +139,12 @@ def create(context: RequestContextDep, body: Body) -> JSONResponse:
     return success(parsed.remark("Destination has been created"), view, status=201)
 
 
-@router.get("/destinations/{id}", **says(DestinationOut))
+@router.get("/destinations/{id}", **route_options(DestinationOut))
 def retrieve(id: Name, context: RequestContextDep) -> JSONResponse:
     return success("", _view(context, existing(context, "Destination", id)))
 
 
-@router.patch("/destinations/{id}", **says(TestedDestination, takes=DestinationChange))
+@router.patch("/destinations/{id}", **route_options(TestedDestination, takes=DestinationChange))
 def change(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     """Change a destination; test it if its settings change or a test is requested."""
     item, parsed = existing(context, "Destination", id), parse(DestinationChange, body)
@@ -162,7 +162,7 @@ def change(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     return success(parsed.remark("Destination has been updated"), view)
 
 
-@router.delete("/destinations/{id}", **says())
+@router.delete("/destinations/{id}", **route_options())
 def delete(id: Name, context: RequestContextDep) -> JSONResponse:
     """Delete a destination; its group stays without one."""
     item = existing(context, "Destination", id)
@@ -173,7 +173,7 @@ def delete(id: Name, context: RequestContextDep) -> JSONResponse:
     return success(f"Destination with id '{id}' has been deleted")
 
 
-@router.post("/destinations/{id}/test", **says(TestedDestination))
+@router.post("/destinations/{id}/test", **route_options(TestedDestination))
 def test(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     """Test a destination: a scratch table is created, written, altered and dropped."""
     item = existing(context, "Destination", id)
@@ -194,7 +194,7 @@ def _noted_of(change: DestinationChange) -> dict[str, Any]:
     return change.model_dump(include=_NOTED, exclude_unset=True)
 
 
-def _echoed(config: Understood) -> dict[str, Any]:
+def _echoed(config: ParsedSettings) -> dict[str, Any]:
     return {"config": dict(config.echoed)} if config.echoed else {}
 
 

@@ -17,15 +17,15 @@ from instep.server.fivetran_api.connections import listing
 from instep.server.fivetran_api.http.envelope import Refusal, not_found, page, success, window
 from instep.server.fivetran_api.http.models import ConnectionDocument, GroupOut, UserOut
 from instep.server.fivetran_api.http.ports import Item, Kind
-from instep.server.fivetran_api.http.request_body import Wire, fields_of, parse
+from instep.server.fivetran_api.http.request_body import RequestBody, fields_of, parse
 from instep.server.fivetran_api.http.request_context import RequestContext
-from instep.server.fivetran_api.http.route import Body, Name, RequestContextDep, lists, says
+from instep.server.fivetran_api.http.route import Body, Name, RequestContextDep, lists, route_options
 
 router = APIRouter()
 _KINDS: tuple[Kind, ...] = ("destination", "group")
 
 
-class NewGroupBody(Wire):
+class NewGroupBody(RequestBody):
     name: str = Field(min_length=1, max_length=63)
 
 
@@ -36,7 +36,7 @@ def groups(request: Request, context: RequestContextDep) -> JSONResponse:
     return page("Groups retrieved successfully", _shown(context, items), cursor)
 
 
-@router.post("/groups", **says(GroupOut, takes=NewGroupBody, status=201))
+@router.post("/groups", **route_options(GroupOut, takes=NewGroupBody, status=201))
 def create_group(context: RequestContextDep, body: Body) -> JSONResponse:
     parsed = parse(NewGroupBody, body)
     name = re.sub(r"[^A-Za-z0-9_-]+", "_", parsed.name)
@@ -46,12 +46,12 @@ def create_group(context: RequestContextDep, body: Body) -> JSONResponse:
     return success(parsed.remark("Group has been created"), _shown(context, [made])[0], status=201)
 
 
-@router.get("/groups/{id}", **says(GroupOut))
+@router.get("/groups/{id}", **route_options(GroupOut))
 def group(id: Name, context: RequestContextDep) -> JSONResponse:
     return success("", _shown(context, [existing(context, "Group", id)])[0])
 
 
-@router.patch("/groups/{id}", **says(GroupOut, takes=NewGroupBody))
+@router.patch("/groups/{id}", **route_options(GroupOut, takes=NewGroupBody))
 def change_group(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     """Rename a group; the id that everything refers to stays."""
     found, parsed = existing(context, "Group", id), parse(NewGroupBody, body)
@@ -63,7 +63,7 @@ def change_group(id: Name, context: RequestContextDep, body: Body) -> JSONRespon
     return success(parsed.remark("Group has been updated"), _shown(context, [existing(context, "Group", id)])[0])
 
 
-@router.delete("/groups/{id}", **says())
+@router.delete("/groups/{id}", **route_options())
 def delete_group(id: Name, context: RequestContextDep) -> JSONResponse:
     with context.write():
         remove(context, existing(context, "Group", id))
@@ -82,13 +82,13 @@ def users_of(id: Name, request: Request, context: RequestContextDep) -> JSONResp
     return users.members(request, context, id)
 
 
-@router.post("/groups/{id}/users", **says(takes=users.NewMember))
+@router.post("/groups/{id}/users", **route_options(takes=users.NewMember))
 def add_user(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     existing(context, "Group", id)
     return users.add(context, id, body)
 
 
-@router.delete("/groups/{id}/users/{user}", **says())
+@router.delete("/groups/{id}/users/{user}", **route_options())
 def remove_user(id: Name, user: Name, context: RequestContextDep) -> JSONResponse:
     existing(context, "Group", id)
     return users.remove(context, id, user)

@@ -13,7 +13,7 @@ from instep.schema.catalog.catalog import Table
 from instep.server.fivetran_api.http.envelope import not_found, page, success, window
 from instep.server.fivetran_api.http.models import ConnectorTypeOut, ConnectorTypeWhole, NamedColumnOut, NamedOut
 from instep.server.fivetran_api.http.request_context import RequestContext
-from instep.server.fivetran_api.http.route import Name, RequestContextDep, lists, says
+from instep.server.fivetran_api.http.route import Name, RequestContextDep, lists, route_options
 from instep.server.fivetran_api.http.services import TYPES
 
 router = APIRouter(prefix="/metadata")
@@ -39,7 +39,7 @@ def types(request: Request, context: RequestContextDep) -> JSONResponse:
     return page("Connector types retrieved successfully", list(map(_type, items)), cursor)
 
 
-@router.get("/connector-types/{service}", **says(ConnectorTypeWhole))
+@router.get("/connector-types/{service}", **route_options(ConnectorTypeWhole))
 def type_of(service: Name, context: RequestContextDep) -> JSONResponse:
     if service not in TYPES:
         raise not_found("ConnectorType", service)
@@ -49,7 +49,7 @@ def type_of(service: Name, context: RequestContextDep) -> JSONResponse:
 @router.get("/connectors/{id}/schemas", **lists(NamedOut))
 @router.get("/connections/{id}/schemas", **lists(NamedOut))
 def schemas(id: Name, request: Request, context: RequestContextDep) -> JSONResponse:
-    namespace = context.naming(context.ours(id).name).namespace
+    namespace = context.naming(context.own_connection(id).name).namespace
     rows = {t.schema: _row(t.schema, t.schema, namespace) for t in _tables(context, id)}
     return _listed(request, list(rows.values()))
 
@@ -80,7 +80,7 @@ def _columns(table: Table) -> Iterator[dict[str, Any]]:
 
 
 def _tables(context: RequestContext, id: str) -> list[Table]:
-    context.ours(id)
+    context.own_connection(id)
     found = named(context.place(id), context.naming(id)).tables
     return [found[ref] for ref in sorted(found)]
 

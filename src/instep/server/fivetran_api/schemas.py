@@ -40,15 +40,15 @@ from instep.events import SelectionChanged
 from instep.server.fivetran_api.http.envelope import Refusal, success
 from instep.server.fivetran_api.http.models import ColumnOut, ColumnsOut, SchemaOut, SchemasOut, TableOut
 from instep.server.fivetran_api.http.ports import Item
-from instep.server.fivetran_api.http.request_body import Truth, Wire, fields_of, parse
+from instep.server.fivetran_api.http.request_body import RequestBody, Truth, fields_of, parse
 from instep.server.fivetran_api.http.request_context import RequestContext
-from instep.server.fivetran_api.http.route import Body, Name, RequestContextDep, of_reload, says
+from instep.server.fivetran_api.http.route import Body, Name, RequestContextDep, of_reload, route_options
 
 Handling = Literal["ALLOW_ALL", "ALLOW_COLUMNS", "BLOCK_ALL"]
 Mode = Literal["SOFT_DELETE", "HISTORY", "LIVE"]
 
 
-class ColumnBody(Wire):
+class ColumnBody(RequestBody):
     answered = frozenset(ColumnOut.model_fields)
     enabled: Truth | None = None
     hashed: Truth | None = None
@@ -58,7 +58,7 @@ class ColumnBody(Wire):
         return ColumnPatch(self.enabled, self.hashed, self.is_primary_key)
 
 
-class TableBody(Wire):
+class TableBody(RequestBody):
     answered = frozenset(TableOut.model_fields)
     enabled: Truth | None = None
     sync_mode: Mode | None = None
@@ -68,7 +68,7 @@ class TableBody(Wire):
         return TablePatch(self.enabled, self.sync_mode, {name: c.patch() for name, c in self.columns.items()})
 
 
-class SchemaBody(Wire):
+class SchemaBody(RequestBody):
     answered = frozenset(SchemaOut.model_fields)
     enabled: Truth | None = None
     tables: dict[str, TableBody] = Field(default_factory=dict)
@@ -77,7 +77,7 @@ class SchemaBody(Wire):
         return SchemaPatch(self.enabled, {name: t.patch() for name, t in self.tables.items()})
 
 
-class ConfigBody(Wire):
+class ConfigBody(RequestBody):
     answered = frozenset(SchemasOut.model_fields)
     schemas: dict[str, SchemaBody] = Field(default_factory=dict)
     schema_change_handling: Handling | None = None
@@ -144,33 +144,33 @@ _DEPTH = 8
 """A config is named by its columns: schemas, schema, tables, table, columns, column, field."""
 
 
-class ReloadBody(Wire):
+class ReloadBody(RequestBody):
     exclude_mode: Literal["PRESERVE", "INCLUDE", "EXCLUDE"] = "PRESERVE"
 
 
-class DropTableBody(Wire):
+class DropTableBody(RequestBody):
     columns: list[str] = Field(default_factory=list)
 
 
-class DropSchemaBody(Wire):
+class DropSchemaBody(RequestBody):
     tables: dict[str, DropTableBody] = Field(default_factory=dict)
 
 
-class DropBody(Wire):
+class DropBody(RequestBody):
     schemas: dict[str, DropSchemaBody] = Field(default_factory=dict)
 
 
-@router.get("", **says(SchemasOut))
+@router.get("", **route_options(SchemasOut))
 def retrieve(id: Name, context: RequestContextDep) -> JSONResponse:
     context.connection(id)
     return _whole(context, id, "")
 
 
-@router.post("", **says(dict[str, Any], takes=ConfigBody))
+@router.post("", **route_options(dict[str, Any], takes=ConfigBody))
 def create(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     """Store the choices for the objects that the first detection will find, and return them as they were sent.
     Without a worker, or with an unreachable source, the first sync detects."""
-    item, parsed = context.ours(id), parse(ConfigBody, body)
+    item, parsed = context.own_connection(id), parse(ConfigBody, body)
     patch = parsed.patch()
     chosen, store, who = precreated(patch), context.ports.store, context.caller.name
     with store.transaction():
@@ -191,16 +191,16 @@ def create(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     return success(parsed.remark("Schema configuration has been created"), body)
 
 
-@router.patch("", **says(SchemasOut, takes=ConfigBody))
+@router.patch("", **route_options(SchemasOut, takes=ConfigBody))
 def modify(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     parsed = parse(ConfigBody, body)
     return _patch(context, id, parsed.patch(), body, parsed.remark("Schema configuration has been modified"))
 
 
-@router.post("/reload", **says(SchemasOut, takes=ReloadBody, needs_body=False))
+@router.post("/reload", **route_options(SchemasOut, takes=ReloadBody, needs_body=False))
 def reload(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     """Detect the source's schema; then, on request, switch all schemas and tables on or off."""
-    context.ours(id)
+    context.own_connection(id)
     parsed = parse(ReloadBody, body)
     mode = parsed.exclude_mode
     context.allow(of_reload(mode))
@@ -212,7 +212,7 @@ def reload(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     return _whole(context, id, parsed.remark("Schema configuration has been reloaded"))
 
 
-@router.post("/drop-columns", **says(takes=DropBody))
+@router.post("/drop-columns", **route_options(takes=DropBody))
 def drop_columns(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     parsed = parse(DropBody, body)
     found = parsed.schemas
@@ -222,20 +222,20 @@ def drop_columns(id: Name, context: RequestContextDep, body: Body) -> JSONRespon
     return _drop(context, id, requested, parsed)
 
 
-@router.patch("/{schema}", **says(SchemasOut, takes=SchemaBody))
+@router.patch("/{schema}", **route_options(SchemasOut, takes=SchemaBody))
 def modify_schema(id: Name, schema: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     parsed = parse(SchemaBody, body)
     return _patch(context, id, ConfigPatch({schema: parsed.patch()}), body, parsed.remark("Schema has been updated"))
 
 
-@router.patch("/{schema}/tables/{table}", **says(SchemasOut, takes=TableBody))
+@router.patch("/{schema}/tables/{table}", **route_options(SchemasOut, takes=TableBody))
 def modify_table(id: Name, schema: Name, table: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     parsed = parse(TableBody, body)
     patch = ConfigPatch({schema: SchemaPatch(tables={table: parsed.patch()})})
     return _patch(context, id, patch, body, parsed.remark("Table has been updated"))
 
 
-@router.patch("/{schema}/tables/{table}/columns/{column}", **says(SchemasOut, takes=ColumnBody))
+@router.patch("/{schema}/tables/{table}/columns/{column}", **route_options(SchemasOut, takes=ColumnBody))
 def modify_column(
     id: Name, schema: Name, table: Name, column: Name, context: RequestContextDep, body: Body
 ) -> JSONResponse:
@@ -244,11 +244,11 @@ def modify_column(
     return _patch(context, id, patch, body, parsed.remark("Column has been updated"))
 
 
-@router.get("/{schema}/tables/{table}/columns", **says(ColumnsOut))
+@router.get("/{schema}/tables/{table}/columns", **route_options(ColumnsOut))
 def retrieve_columns(id: Name, schema: Name, table: Name, context: RequestContextDep) -> JSONResponse:
     """Return the columns as the source has them now, or, if the caller may not ask for a detection, as last
     detected."""
-    context.ours(id)
+    context.own_connection(id)
     if context.may("operator"):
         context.run(id, "reload", {}, key="reload")
     found = table_columns(context.place(id), context.naming(id), (schema, table))
@@ -257,7 +257,7 @@ def retrieve_columns(id: Name, schema: Name, table: Name, context: RequestContex
     return success("Source table columns config retrieved", {"columns": columns(found)})
 
 
-@router.delete("/{schema}/tables/{table}/columns/{column}", **says())
+@router.delete("/{schema}/tables/{table}/columns/{column}", **route_options())
 def drop_column(id: Name, schema: Name, table: Name, column: Name, context: RequestContextDep) -> JSONResponse:
     return _drop(context, id, {(schema, table): (column,)}, DropBody())
 
@@ -278,7 +278,7 @@ def _whole(context: RequestContext, id: str, message: str) -> JSONResponse:
 
 def _patch(context: RequestContext, id: str, patch: ConfigPatch, body: Any, message: str) -> JSONResponse:
     """Apply a patch; everything is checked before anything is changed."""
-    item = context.ours(id)
+    item = context.own_connection(id)
     with context.ports.store.transaction():
         place, salt = _with_salt(context.place(id), item, patch)
         config = schema_config(place, context.naming(id))
@@ -316,7 +316,7 @@ def _drop(
 ) -> JSONResponse:
     """Queue a sync that drops these columns; naming them is the consent. With four_eyes it waits for a second person
     who names the same columns."""
-    context.ours(id)
+    context.own_connection(id)
     paths = droppable(context.place(id), requested)
     if paths:
         if context.ports.project(id).model.four_eyes:

@@ -16,9 +16,9 @@ from instep.server.fivetran_api.connection import MOVES, shown
 from instep.server.fivetran_api.http.envelope import Refusal, success
 from instep.server.fivetran_api.http.models import TestedConnection
 from instep.server.fivetran_api.http.ports import ApiJob, Item
-from instep.server.fivetran_api.http.request_body import Truth, Wire, parse
+from instep.server.fivetran_api.http.request_body import RequestBody, Truth, parse
 from instep.server.fivetran_api.http.request_context import RequestContext
-from instep.server.fivetran_api.http.route import Body, Name, RequestContextDep, says
+from instep.server.fivetran_api.http.route import Body, Name, RequestContextDep, route_options
 from instep.server.fivetran_api.http.services import TYPES
 from instep.store.work.jobs import CONNECTION_TEST, serves
 
@@ -26,11 +26,11 @@ router = APIRouter(prefix="/connections/{id}")
 RESYNCED = "Re-sync has been triggered successfully"
 
 
-class SyncBody(Wire):
+class SyncBody(RequestBody):
     force: Truth = False
 
 
-class ResyncBody(Wire):
+class ResyncBody(RequestBody):
     scope: dict[str, list[str]] | None = None
 
 
@@ -38,28 +38,28 @@ class TablesByName(RootModel[dict[str, list[str]]]):
     """Schemas, each with its tables."""
 
 
-@router.post("/sync", **says(takes=SyncBody, needs_body=False))
+@router.post("/sync", **route_options(takes=SyncBody, needs_body=False))
 def sync(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     return _sync(context, context.connection(id), parse(SyncBody, body), join=False)
 
 
-@router.post("/force", **says())
+@router.post("/force", **route_options())
 def force(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     """Start a sync (older form): one that is under way is the one that was requested."""
     return _sync(context, context.connection(id), SyncBody(), join=True)
 
 
-@router.post("/resync", **says(takes=ResyncBody, needs_body=False))
+@router.post("/resync", **route_options(takes=ResyncBody, needs_body=False))
 def resync(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     parsed = parse(ResyncBody, body)
     return _resync(context, id, parsed.scope, parsed.remark(RESYNCED))
 
 
-@router.post("/schemas/tables/resync", **says(takes=TablesByName))
+@router.post("/schemas/tables/resync", **route_options(takes=TablesByName))
 def resync_tables(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     scope = parse(ResyncBody, {"scope": body}).scope or {}
     # some clients send {"schema": ["public.users"]}: whole paths under a word that is no schema
-    schemas = context.place(id).known.schemas if context.ours(id) else frozenset()
+    schemas = context.place(id).known.schemas if context.own_connection(id) else frozenset()
     out: dict[str, list[str]] = {}
     for schema, names in scope.items():
         for name in names:
@@ -69,14 +69,14 @@ def resync_tables(id: Name, context: RequestContextDep, body: Body) -> JSONRespo
     return _resync(context, id, out)
 
 
-@router.post("/schemas/{schema}/tables/{table}/resync", **says())
+@router.post("/schemas/{schema}/tables/{table}/resync", **route_options())
 def resync_table(id: Name, schema: Name, table: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     return _resync(context, id, {schema: [table]})
 
 
-@router.post("/test", **says(TestedConnection))
+@router.post("/test", **route_options(TestedConnection))
 def test(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
-    item = context.ours(id)
+    item = context.own_connection(id)
     tests = connection_tests(context, id, recorded=True)
     [view] = shown(context.ports, [item])
     return success("Setup tests were completed", {**view, "setup_tests": tests})
@@ -99,7 +99,7 @@ def _sync(context: RequestContext, item: Item, body: SyncBody, *, join: bool) ->
 def _begin(context: RequestContext, id: str, body: SyncBody, *, join: bool) -> JSONResponse:
     jobs, who = context.ports.jobs, context.caller.name
     done = body.remark(f"Sync has been successfully triggered for connection with id '{id}'")
-    if id in context.ports.store.pauses.whole([id]):
+    if id in context.ports.store.pauses.paused_connections([id]):
         raise Refusal(409, f"Connection '{id}' is paused.", hint='resume it first: PATCH it with {"paused": false}')
     # the jobs that a client sees as a sync: what waits for a later time is none
     now = datetime.now(UTC)
@@ -132,11 +132,11 @@ def _runs(context: RequestContext, id: str) -> bool:
 
 def _resync(context: RequestContext, id: str, scope: Scope | None, message: str = RESYNCED) -> JSONResponse:
     """Request a reload of tables: the next sync reads them, which a paused connection has when it is resumed."""
-    context.ours(id)
+    context.own_connection(id)
     tables, who, store = chosen(context.place(id), scope), context.caller.name, context.ports.store
     with store.transaction():
         ask(store, id, tables, who, whole=scope is None)
-        if id not in store.pauses.whole([id]):
+        if id not in store.pauses.paused_connections([id]):
             context.ports.jobs.enqueue(id, "sync", {}, who=who, urgent=True)
         context.record(tables="all" if scope is None else [".".join(filter(None, ref)) for ref in tables])
     return success(message)

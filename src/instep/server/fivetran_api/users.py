@@ -11,14 +11,14 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
-from instep.server.access import need
+from instep.server.access import required_rights
 from instep.server.fivetran_api.connection import instant
 from instep.server.fivetran_api.http.envelope import Refusal, not_found, page, success, window
 from instep.server.fivetran_api.http.models import AccountOut, UserOut
 from instep.server.fivetran_api.http.ports import ApiCaller, Item
-from instep.server.fivetran_api.http.request_body import Wire, fields_of, parse
+from instep.server.fivetran_api.http.request_body import RequestBody, fields_of, parse
 from instep.server.fivetran_api.http.request_context import RequestContext
-from instep.server.fivetran_api.http.route import Body, Name, RequestContextDep, lists, says
+from instep.server.fivetran_api.http.route import Body, Name, RequestContextDep, lists, route_options
 from instep.store.server.api_keys import ApiKey
 
 router = APIRouter()
@@ -50,7 +50,7 @@ _OWN = "A user that is an API key is changed as a key."
 _KEYS = "see `instep keys`, or /api/v1/keys"
 
 
-class NewUser(Wire):
+class NewUser(RequestBody):
     email: str = Field(pattern=_ADDRESS, max_length=254)
     given_name: str = Field(min_length=1, max_length=200)
     family_name: str = Field(min_length=1, max_length=200)
@@ -59,7 +59,7 @@ class NewUser(Wire):
     picture: str | None = Field(default=None, max_length=2000)
 
 
-class UserChange(Wire):
+class UserChange(RequestBody):
     given_name: str | None = Field(default=None, min_length=1, max_length=200)
     family_name: str | None = Field(default=None, min_length=1, max_length=200)
     role: AccountRole | None = None
@@ -67,7 +67,7 @@ class UserChange(Wire):
     picture: str | None = Field(default=None, max_length=2000)
 
 
-class NewMember(Wire):
+class NewMember(RequestBody):
     email: str = Field(pattern=_ADDRESS, max_length=254)
     role: GroupRole
 
@@ -80,7 +80,7 @@ def users(request: Request, context: RequestContextDep) -> JSONResponse:
     return page("Users retrieved successfully", items, cursor)
 
 
-@router.post("/users", **says(UserOut, takes=NewUser, status=201))
+@router.post("/users", **route_options(UserOut, takes=NewUser, status=201))
 def invite(context: RequestContextDep, body: Body) -> JSONResponse:
     parsed = parse(NewUser, body)
     with context.ports.store.transaction():
@@ -92,14 +92,14 @@ def invite(context: RequestContextDep, body: Body) -> JSONResponse:
     return success(parsed.remark("User has been invited to the account"), _invited(context, made), status=201)
 
 
-@router.get("/users/{id}", **says(UserOut))
+@router.get("/users/{id}", **route_options(UserOut))
 def one(id: Name, context: RequestContextDep) -> JSONResponse:
     if id == user_id(context.caller):
         return success("", user(context.caller))
     return success("", _invited(context, _found(context, id)))
 
 
-@router.patch("/users/{id}", **says(UserOut, takes=UserChange))
+@router.patch("/users/{id}", **route_options(UserOut, takes=UserChange))
 def change(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     item, parsed = _found(context, id), parse(UserChange, body)
     patch = parsed.model_dump(exclude_none=True)
@@ -110,13 +110,13 @@ def change(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     return success(parsed.remark("User has been updated"), _invited(context, made))
 
 
-@router.delete("/users/{id}", **says())
+@router.delete("/users/{id}", **route_options())
 def delete(id: Name, context: RequestContextDep) -> JSONResponse:
     context.ports.objects.delete("user", _found(context, id).name, context.caller.name, context.record)
     return success(f"User with id '{id}' has been deleted")
 
 
-@router.get("/account/info", **says(AccountOut))
+@router.get("/account/info", **route_options(AccountOut))
 def account(context: RequestContextDep) -> JSONResponse:
     return success("", {"account_id": "instep", "account_name": "instep", "user_id": user_id(context.caller)})
 
@@ -200,7 +200,7 @@ def _stored_users(context: RequestContext, after: str = "", limit: int | None = 
 
 def _found(context: RequestContext, id: str) -> Item:
     """Return somebody who was invited; raises Refusal: 409 for the key that asks, 404 for an unknown one."""
-    context.allow(need("GET /keys/{key}"))
+    context.allow(required_rights("GET /keys/{key}"))
     if id == user_id(context.caller):
         raise Refusal(409, _OWN, hint=_KEYS)
     found = context.ports.objects.get("user", id)

@@ -22,14 +22,14 @@ from instep.server.fivetran_api.connection import instant
 from instep.server.fivetran_api.http.envelope import Refusal, not_found, page, success, window
 from instep.server.fivetran_api.http.models import TriedOut, WebhookOut
 from instep.server.fivetran_api.http.ports import Item
-from instep.server.fivetran_api.http.request_body import Truth, Wire, fields_of, parse
+from instep.server.fivetran_api.http.request_body import RequestBody, Truth, fields_of, parse
 from instep.server.fivetran_api.http.request_context import RequestContext
-from instep.server.fivetran_api.http.route import Body, Name, RequestContextDep, lists, says
+from instep.server.fivetran_api.http.route import Body, Name, RequestContextDep, lists, route_options
 from instep.server.fivetran_api.http.services import MASK
 
 
 @dataclass(frozen=True)
-class Tried:
+class WebhookTestResult:
     """The result of a webhook's test."""
 
     succeed: bool
@@ -53,34 +53,34 @@ def _listed(guard: EgressGuard, host: str, port: int) -> bool:
         return False
 
 
-def tried(guard: EgressGuard, url: str, secret: str, event: str) -> Tried:
+def tried(guard: EgressGuard, url: str, secret: str, event: str) -> WebhookTestResult:
     """Send a test at once, past the outbox."""
     channel = HookChannel(HookConfig(url, secret), guard, lambda name: Identity())
     try:
         status = channel.post(trial(event, datetime.now(UTC)))
     except ConnectError as error:
-        return Tried(False, error.code if isinstance(error, NotDelivered) else 0, error.message)
-    return Tried(True, status, f"The receiver answered {status}.")
+        return WebhookTestResult(False, error.code if isinstance(error, NotDelivered) else 0, error.message)
+    return WebhookTestResult(True, status, f"The receiver answered {status}.")
 
 
 router = APIRouter(prefix="/webhooks")
 
 
-class NewWebhook(Wire):
+class NewWebhook(RequestBody):
     url: str = Field(min_length=1, max_length=2000)
     events: list[str] = Field(min_length=1)
     active: Truth = True
     secret: str = ""
 
 
-class WebhookChange(Wire):
+class WebhookChange(RequestBody):
     url: str | None = Field(default=None, max_length=2000)
     events: list[str] | None = Field(default=None, min_length=1)
     active: Truth | None = None
     secret: str | None = None
 
 
-class WebhookTest(Wire):
+class WebhookTest(RequestBody):
     event: str = Field(min_length=1)
 
 
@@ -93,24 +93,24 @@ def webhooks(request: Request, context: RequestContextDep) -> JSONResponse:
     return page("Webhooks retrieved successfully", [_view(item, closed) for item in items], cursor)
 
 
-@router.post("/account", **says(WebhookOut, takes=NewWebhook))
+@router.post("/account", **route_options(WebhookOut, takes=NewWebhook))
 def create(context: RequestContextDep, body: Body) -> JSONResponse:
     return _create(context, parse(NewWebhook, body), {"type": "account"}, body)
 
 
-@router.post("/group/{group}", **says(WebhookOut, takes=NewWebhook))
+@router.post("/group/{group}", **route_options(WebhookOut, takes=NewWebhook))
 def create_for(group: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     if context.ports.objects.get("destination", group) is None:
         raise not_found("Group", group)
     return _create(context, parse(NewWebhook, body), {"type": "group", "group_id": group}, body)
 
 
-@router.get("/{id}", **says(WebhookOut))
+@router.get("/{id}", **route_options(WebhookOut))
 def retrieve(id: Name, context: RequestContextDep) -> JSONResponse:
     return _shown(context, "", _found(context, id))
 
 
-@router.patch("/{id}", **says(WebhookOut, takes=WebhookChange))
+@router.patch("/{id}", **route_options(WebhookOut, takes=WebhookChange))
 def change(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     """Change a webhook; one that is active, or becomes it, is tried with its new settings first."""
     found, parsed = _found(context, id), parse(WebhookChange, body)
@@ -128,7 +128,7 @@ def change(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     return _shown(context, parsed.remark("Webhook has been updated"), made)
 
 
-@router.post("/{id}/test", **says(TriedOut, takes=WebhookTest))
+@router.post("/{id}/test", **route_options(TriedOut, takes=WebhookTest))
 def test(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     _found(context, id)
     parsed = parse(WebhookTest, body)
@@ -139,7 +139,7 @@ def test(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     return success(parsed.remark("Webhook has been tested"), asdict(found))
 
 
-@router.delete("/{id}", **says())
+@router.delete("/{id}", **route_options())
 def delete(id: Name, context: RequestContextDep) -> JSONResponse:
     _found(context, id)
     with context.write():

@@ -22,7 +22,7 @@ routes = router("connections")
 
 @routes.post("/connections/{connection}/sync", status_code=202, response_model=JobOut, responses=STARTED)
 def sync(
-    the: ServerDep,
+    server: ServerDep,
     who: CallerDep,
     connection: ConnectionName,
     body: Annotated[SyncRequest, Depends(requested(SyncRequest))],
@@ -31,37 +31,39 @@ def sync(
     """Start a sync. Returns 202 with a new job, or 200 with the one that is already queued or running. `drop_retained`
     drops columns and requires the role approver; with four_eyes the first person's request to drop a column is answered
     with 409, and the same request of a second person within a week is carried out."""
-    name = the.connection(who, connection)
+    name = server.connection(who, connection)
     if body.drop_retained:
         check_drop(who, "drop_retained")
-        if (waits := _alone(the, writes, name, body.tables)) is not None:
+        if (waits := _alone(server, writes, name, body.tables)) is not None:
             return waits
-    return _work(the, writes, name, "sync", body.options(), body.why)
+    return _work(server, writes, name, "sync", body.options(), body.why)
 
 
-def _alone(the: ServerContext, writes: Write, name: str, tables: Sequence[str]) -> Response | None:
+def _alone(server: ServerContext, writes: Write, name: str, tables: Sequence[str]) -> Response | None:
     """Return the refusal for the first person who drops retained columns, where that takes two people."""
     from instep.sync.two_people import drop_retained_act
 
-    act = drop_retained_act(name, the.store.accepted.catalog(name), tables) if the.project.model.four_eyes else None
-    return wait_for_second(the, writes, act, "connection.sync") if act else None
+    act = (
+        drop_retained_act(name, server.store.accepted.catalog(name), tables) if server.project.model.four_eyes else None
+    )
+    return wait_for_second(server, writes, act, "connection.sync") if act else None
 
 
 @routes.post("/connections/{connection}/detect", status_code=202, response_model=JobOut, responses=STARTED)
 def detect(
-    the: ServerDep,
+    server: ServerDep,
     who: CallerDep,
     connection: ConnectionName,
     body: Annotated[DetectRequest, Depends(requested(DetectRequest))],
     writes: Writes,
 ) -> Response:
     """Start a detection. Returns 202 with a new job, or 200 with the one that is already queued or running."""
-    return _work(the, writes, the.connection(who, connection), "detect", {}, body.why)
+    return _work(server, writes, server.connection(who, connection), "detect", {}, body.why)
 
 
-def _work(the: ServerContext, writes: Write, name: str, kind: str, options: dict[str, Any], why: str) -> Response:
+def _work(server: ServerContext, writes: Write, name: str, kind: str, options: dict[str, Any], why: str) -> Response:
     def do() -> WriteAnswer:
-        found = the.queue.enqueue(name, kind, options=options, who=writes.caller.who)
+        found = server.queue.enqueue(name, kind, options=options, who=writes.caller.who)
         return WriteAnswer(vars(found), 202 if found.fresh else 200, {"job": found.id, **options, "why": why})
 
     return located(writes.run(f"connection.{kind}", name, do))

@@ -40,7 +40,7 @@ _SILENCE = 15.0  # proxies take a connection that says nothing for dead
 async def stream(
     request: Request,
     who: CallerDep,
-    the: ServerDep,
+    server: ServerDep,
     connection: Of = None,
     type: Types = (),
     after: Annotated[int | None, Query(ge=0, le=_LARGEST, description="Only events with a higher number.")] = None,
@@ -48,36 +48,36 @@ async def stream(
 ) -> StreamingResponse:
     """Stream server-sent events, oldest first, from now on or after a given number. The stream ends after a while; a
     client that reconnects with Last-Event-ID misses nothing."""
-    the.listeners.check(who.key.id)
-    scope = await run_sync(the.only, who, connection)
+    server.listeners.check(who.key.id)
+    scope = await run_sync(server.only, who, connection)
     begin = int(last) if last is not None else after
     if begin is None:
-        begin = await run_sync(the.store.events.last_number)
+        begin = await run_sync(server.store.events.last_number)
     headers = {**request.state.limit_headers, "X-Accel-Buffering": "no"}
-    lines = _counted(the, who.key.id, _lines(request, the, scope, type, begin))
+    lines = _counted(server, who.key.id, _lines(request, server, scope, type, begin))
     return StreamingResponse(lines, media_type="text/event-stream", headers=headers)
 
 
-async def _counted(the: ServerContext, key: str, lines: AsyncIterator[str]) -> AsyncIterator[str]:
-    with the.listeners.listening(key):
+async def _counted(server: ServerContext, key: str, lines: AsyncIterator[str]) -> AsyncIterator[str]:
+    with server.listeners.listening(key):
         async for line in lines:
             yield line
 
 
 async def _lines(
-    request: Request, the: ServerContext, scope: Collection[str] | None, types: Sequence[str], number: int
+    request: Request, server: ServerContext, scope: Collection[str] | None, types: Sequence[str], number: int
 ) -> AsyncIterator[str]:
-    end, last_line = time.monotonic() + the.stream, time.monotonic()
+    end, last_line = time.monotonic() + server.stream, time.monotonic()
     yield "retry: 2000\n\n"
     while time.monotonic() < end and not await request.is_disconnected():
-        find = partial(the.store.events.after, number, types=types, limit=200, connections=scope)
+        find = partial(server.store.events.after, number, types=types, limit=200, connections=scope)
         for found in await run_sync(find):
             number, last_line = found.number, time.monotonic()
             yield _event(found)
         if time.monotonic() - last_line >= _SILENCE:
             last_line = time.monotonic()
             yield ": still here\n\n"
-        await anyio.sleep(the.poll)
+        await anyio.sleep(server.poll)
 
 
 def _event(found: LoggedEvent) -> str:

@@ -27,21 +27,21 @@ routes = open_router("health")
 
 
 @routes.get("/healthz", response_model=Health)
-def healthz(the: ServerDep) -> Health:
+def healthz(server: ServerDep) -> Health:
     """Report that the process answers."""
-    return Health(status="ok", version=the.version)
+    return Health(status="ok", version=server.version)
 
 
 @routes.get("/readyz", response_model=Health, responses={503: {"model": Health, "description": "Not now."}})
-def readyz(the: ServerDep) -> Any:
+def readyz(server: ServerDep) -> Any:
     """Report whether the state store is readable and of this version."""
     try:
-        the.store.events.last_number()
-        if outgrown := the.store.outgrown():
+        server.store.events.last_number()
+        if outgrown := server.store.reason_unusable():
             return JSONResponse(Health(status="unavailable", detail=outgrown).model_dump(), 503)
     except InstepError as error:
         return JSONResponse(Health(status="unavailable", detail=error.message).model_dump(), 503)
-    return Health(status="ok", version=the.version)
+    return Health(status="ok", version=server.version)
 
 
 @routes.get(f"{PREFIX}/openapi.json", include_in_schema=False)
@@ -64,9 +64,9 @@ _TEXT = {"description": "In Prometheus' text format.", "content": {"text/plain":
 
 
 @metrics_routes.get("/metrics", response_class=Response, responses={200: _TEXT})
-def read_metrics(the: ServerDep) -> Response:
+def read_metrics(server: ServerDep) -> Response:
     """Return counters since the store was created, and current gauges. Also at `/metrics`."""
-    return Response(metrics(the.store), media_type=MEDIA_TYPE)
+    return Response(metrics(server.store), media_type=MEDIA_TYPE)
 
 
 def add_alias(app: FastAPI) -> None:

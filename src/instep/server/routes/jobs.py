@@ -40,26 +40,26 @@ STARTED: dict[int | str, dict[str, Any]] = {
 
 @routes.post("/connections/{connection}/backfills", status_code=202, response_model=JobOut, responses=STARTED)
 def backfill(
-    the: ServerDep,
+    server: ServerDep,
     who: CallerDep,
     connection: ConnectionName,
     body: Annotated[BackfillRequest, Depends(requested(BackfillRequest))],
     writes: Writes,
 ) -> Response:
     """Reload a whole table, or fill `columns` where rows have NULL."""
-    name = the.connection(who, connection)
-    table = accepted_table(the.store, name, body.table, body.columns)
+    name = server.connection(who, connection)
+    table = accepted_table(server.store, name, body.table, body.columns)
 
     def before() -> None:
         for column in body.columns:
-            the.store.backfills.request(name, table.ref, column=column, why=f"asked for by {who.who}")
+            server.store.backfills.request(name, table.ref, column=column, why=f"asked for by {who.who}")
 
-    return ask(the, writes, name, "backfill", body.options(), body.why, before)
+    return ask(server, writes, name, "backfill", body.options(), body.why, before)
 
 
 @routes.delete("/connections/{connection}", status_code=202, response_model=JobOut, responses=STARTED)
 def delete_connection(
-    the: ServerDep,
+    server: ServerDep,
     who: CallerDep,
     connection: ConnectionName,
     writes: Matched,
@@ -76,32 +76,37 @@ def delete_connection(
     """
     from instep.sync.two_people import DELETION, Act, leaving
 
-    name = the.connection(who, connection)
-    the.app.objects.check_deletable("connection", name)
+    name = server.connection(who, connection)
+    server.app.objects.check_deletable("connection", name)
     if confirm != name:
         raise ApiProblem(409, "blocked", f"connection {name} is deleted only by its name", f"send confirm={name}")
     if not writes.repeated():
-        _check_unmoved(the, who, name, writes)
+        _check_unmoved(server, who, name, writes)
     act = Act(name, DELETION, leaving(tables, abandon=abandon))
-    if the.project.model.four_eyes and (waits := wait_for_second(the, writes, act, "connection.delete")) is not None:
+    if (
+        server.project.model.four_eyes
+        and (waits := wait_for_second(server, writes, act, "connection.delete")) is not None
+    ):
         return waits
     options = {"tables": tables, "named": confirm, "abandon": abandon}
-    return ask(the, writes, name, "delete_connection", options, "", lambda: _check_unmoved(the, who, name, writes))
+    return ask(
+        server, writes, name, "delete_connection", options, "", lambda: _check_unmoved(server, who, name, writes)
+    )
 
 
-def _check_unmoved(the: ServerContext, who: Caller, name: str, writes: Write) -> None:
+def _check_unmoved(server: ServerContext, who: Caller, name: str, writes: Write) -> None:
     if writes.match is not None:
-        writes.check(read_document(the, who, GetConnection(name)))
+        writes.check(read_document(server, who, GetConnection(name)))
 
 
-def wait_for_second(the: ServerContext, writes: Write, act: Act, action: str) -> Response | None:
+def wait_for_second(server: ServerContext, writes: Write, act: Act, action: str) -> Response | None:
     """Return the refusal of an act that nobody else has asked for; the request is kept, unless this is a rehearsal."""
     from instep.sync.two_people import requested_alone
 
     if writes.repeated():  # it is answered as it was then, whatever there is to agree on now
         return None
-    with the.store.transaction():
-        refused = requested_alone(the.store, act, writes.caller.who)
+    with server.store.transaction():
+        refused = requested_alone(server.store, act, writes.caller.who)
         if refused is None:
             return None
         if writes.dry_run:
@@ -112,25 +117,25 @@ def wait_for_second(the: ServerContext, writes: Write, act: Act, action: str) ->
 
 
 @routes.get("/jobs/{job}", response_model=JobDone)
-def get_job(the: ServerDep, who: CallerDep, job: ConnectionName) -> Any:
+def get_job(server: ServerDep, who: CallerDep, job: ConnectionName) -> Any:
     """Return one job with its status and result. `run` is the run that the job created."""
-    found = _job(the, who, job)
+    found = _job(server, who, job)
     if found is None:
         raise ApiProblem(404, "not_found", f"no job {job!r} is known", "see the runs of its connection")
-    return JobDone(**{**vars(as_shown_to(who.key.role, the.store.jobs.open_result(found))), "fresh": False})
+    return JobDone(**{**vars(as_shown_to(who.key.role, server.store.jobs.open_result(found))), "fresh": False})
 
 
-def _job(the: ServerContext, who: Caller, job: str) -> Job | None:
+def _job(server: ServerContext, who: Caller, job: str) -> Job | None:
     """Find a job by its whole id."""
     try:
-        found = the.store.jobs.get(job, the.names(who))
+        found = server.store.jobs.get(job, server.names(who))
     except InstepError:
         return None
     return found if found.id == job else None
 
 
 def ask(
-    the: ServerContext,
+    server: ServerContext,
     writes: Write,
     name: str,
     kind: JobKind,
@@ -141,9 +146,9 @@ def ask(
     def do() -> WriteAnswer:
         if before is not None:
             before()
-        found = queue.ask(the.store, name, kind, writes.caller.who, options)
+        found = queue.ask(server.store, name, kind, writes.caller.who, options)
         job = found.job
-        body = vars(shown(the.store, job, fresh=found.new))
+        body = vars(shown(server.store, job, fresh=found.new))
         return WriteAnswer(body, 202 if found.new else 200, {"job": job.id, **options, "why": why})
 
     return located(writes.run(f"connection.{kind}", name, do))
@@ -157,15 +162,15 @@ def located(answer: Response) -> Response:
     return answer
 
 
-def check_allow(the: ServerContext, who: Caller, name: str, requested: Any) -> None:
+def check_allow(server: ServerContext, who: Caller, name: str, requested: Any) -> None:
     """Raise problem 403 for who may not decide what is dropped."""
     if requested.allow:
         check_drop(who, "allow")
 
 
-def check_plan(the: ServerContext, who: Caller, name: str, requested: Any) -> None:
+def check_plan(server: ServerContext, who: Caller, name: str, requested: Any) -> None:
     """Raise problem 422 for a job that has made no plan for this connection."""
-    made = _job(the, who, requested.plan)
+    made = _job(server, who, requested.plan)
     if made is None or (made.connection, made.kind, made.status) != (name, "plan", "done"):
         why = f"job {requested.plan!r} has made no plan for connection {name}"
         raise ApiProblem(422, "invalid", why, "make a plan first")
@@ -179,9 +184,9 @@ def check_drop(who: Caller, field: str) -> None:
         raise ApiProblem(403, "forbidden", why, "leave it out, or use another key")
 
 
-def check_owner(the: ServerContext, who: Caller, name: str, requested: Any) -> None:
+def check_owner(server: ServerContext, who: Caller, name: str, requested: Any) -> None:
     """Raise problem 404 for a change, run or plan of another connection."""
-    store, what = the.store, requested.what
+    store, what = server.store, requested.what
     kind = what[:2]
     found: Run | StoredPlan | Review
     try:

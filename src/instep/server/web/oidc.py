@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from instep.control.resources.api_keys import ROLES
-from instep.control.resources.sign_in import Begun, begin
+from instep.control.resources.sign_in import StartedSession, begin
 from instep.egress.guard import EgressGuard
 from instep.egress.http import request
 from instep.errors import ConnectError, Forbidden, InstepError, SetupError
@@ -165,7 +165,7 @@ def role_of(section: OidcSection, claims: Mapping[str, Any]) -> Role | None:
     return max(roles, key=ROLES.index) if roles else None
 
 
-def signed_in(store: Store, section: OidcSection, claims: Mapping[str, Any]) -> Begun:
+def signed_in(store: Store, section: OidcSection, claims: Mapping[str, Any]) -> StartedSession:
     """Begin the session of a person. Raises Forbidden for one without a role, or whose name is somebody else's key: a
     provider may let people choose their address, so that the key is for the `sub` that it was made for."""
     role, name = role_of(section, claims), _name(claims)

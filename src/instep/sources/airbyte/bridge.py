@@ -110,30 +110,30 @@ class Reading:
         try:
             while (batch := lines.next(_SOON)) is not None:
                 for line in batch:
-                    self._take(line)
+                    self._handle_line(line)
                 self._bytes += sum(map(len, batch))
                 self._look_at_the_clock(idle=not batch)
         except Broken as error:
             return str(error)
         return ""
 
-    def _take(self, line: bytes) -> None:
+    def _handle_line(self, line: bytes) -> None:
         try:
             message = from_json(line)
         except ValueError as error:
             check_depth(line, error)
-            self._take_parts(without_mark(line))
+            self._handle_parts(without_mark(line))
             return
         kind = message.get("type") if isinstance(message, dict) else None
         if kind == "RECORD":
-            self._take_record(message.get("record"), len(line))
+            self._handle_record(message.get("record"), len(line))
         elif isinstance(kind, str) and kind in BODIES:
-            self._take_other(kind, message)
+            self._handle_other(kind, message)
         else:
             check_value(message)
             self._log("info", line.decode("utf-8", "replace"))
 
-    def _take_parts(self, line: bytes) -> None:
+    def _handle_parts(self, line: bytes) -> None:
         """Take the messages of a line that is more than one, and log the text between them. Text in front of a record
         or state makes it doubtful: it may be a quotation, and must not be lost either."""
         if not line.strip():
@@ -147,9 +147,9 @@ class Reading:
             elif not is_blank(text) and part["type"] in ("RECORD", "STATE"):
                 self._refuse(part["type"], part[BODIES[part["type"]]])
             elif part["type"] == "RECORD":
-                self._take_record(part["record"], len(line))
+                self._handle_record(part["record"], len(line))
             else:
-                self._take_other(part["type"], part)
+                self._handle_other(part["type"], part)
 
     def _refuse(self, kind: str, body: Mapping[str, Any]) -> None:
         """Fail the stream of a record or state that has text in front of it."""
@@ -162,7 +162,7 @@ class Reading:
         stream.flush()
         stream.fail(f"{why}, so that nobody can tell whether it is one")
 
-    def _take_record(self, record: Any, size: int) -> None:
+    def _handle_record(self, record: Any, size: int) -> None:
         data = record.get("data") if isinstance(record, dict) else None
         if not isinstance(data, dict):
             raise Broken("it sent a record without an object of data")
@@ -178,7 +178,7 @@ class Reading:
         if stream.closed:
             stream.fail("it sent records after it was complete")
             return
-        stream.take(data, size, noted_changes(meta) if (meta := record.get("meta")) else ())
+        stream.add_record(data, size, noted_changes(meta) if (meta := record.get("meta")) else ())
 
     def _check_named(self, stream: StreamRows) -> None:
         """Fail a stream of which nothing came, beside records of its name under another namespace: they are its own."""
@@ -187,18 +187,18 @@ class Reading:
         if others and not stream.total:
             stream.fail(f"nothing of it came, but records of {', '.join(map(_path, others))}: the namespace differs")
 
-    def _take_other(self, kind: str, message: dict[str, Any]) -> None:
+    def _handle_other(self, kind: str, message: dict[str, Any]) -> None:
         try:
-            self._take_message(kind, message)
+            self._handle_message(kind, message)
         except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
             raise Broken(f"it sent a {kind} message that cannot be read: {error}") from None
 
-    def _take_message(self, kind: str, message: dict[str, Any]) -> None:
+    def _handle_message(self, kind: str, message: dict[str, Any]) -> None:
         match kind:
             case "STATE":
-                self._take_state(message["state"])
+                self._handle_state(message["state"])
             case "TRACE":
-                self._take_trace(message["trace"])
+                self._handle_trace(message["trace"])
             case "LOG":
                 entry = message["log"]
                 level = str(entry.get("level")).upper()
@@ -210,12 +210,12 @@ class Reading:
                     self._frames.send({"frame": "configuration", "configuration": control["connectorConfig"]["config"]})
                     self._frames.read("saved")
 
-    def _take_state(self, state: dict[str, Any]) -> None:
+    def _handle_state(self, state: dict[str, Any]) -> None:
         """Take a state as a barrier for the records before it, if there were as many as it states."""
         count = (state.get("sourceStats") or {}).get("recordCount")
         kind = state.get("type") or ("STREAM" if "stream" in state else "GLOBAL" if "global" in state else "LEGACY")
         if kind == "STREAM":
-            if not self._take_stream_state(state["stream"], count):
+            if not self._handle_stream_state(state["stream"], count):
                 return
         else:
             came, self._received_at_state = self._received - self._received_at_state, self._received
@@ -226,7 +226,7 @@ class Reading:
         self._pending = self._pending or time.monotonic()
         self._look_at_the_clock(idle=False)
 
-    def _take_stream_state(self, one: dict[str, Any], count: float | None) -> bool:
+    def _handle_stream_state(self, one: dict[str, Any], count: float | None) -> bool:
         """Return whether the state is taken."""
         ref = _ref(one["stream_descriptor"])
         if (stream := self._streams.get(ref)) is None:
@@ -266,7 +266,7 @@ class Reading:
         if (stream := self._streams[ref]).plan.first:
             self._progress.records[ref] = max(self._progress.records[ref], stream.plan.first + before)
 
-    def _take_trace(self, trace: dict[str, Any]) -> None:
+    def _handle_trace(self, trace: dict[str, Any]) -> None:
         match trace["type"]:
             case "ERROR":
                 error = trace["error"]
@@ -285,9 +285,9 @@ class Reading:
                         stream.is_limited = any(one.get("type") == "RATE_LIMITED" for one in reasons)
                         self._log("warning", f"{stream.plan.path}: {json.dumps(reasons)}")
             case "ESTIMATE":
-                self._take_estimate(trace["estimate"])
+                self._handle_estimate(trace["estimate"])
 
-    def _take_estimate(self, estimate: Mapping[str, Any]) -> None:
+    def _handle_estimate(self, estimate: Mapping[str, Any]) -> None:
         """Remember how many records are expected; the last estimate counts."""
         if (rows := estimate.get("row_estimate")) is None:
             return
@@ -348,7 +348,7 @@ class Reading:
                 stream.status = "COMPLETE"
                 self._complete(stream)
             elif stream.plan.overwrite and not stream.closed:
-                stream.fail(self._why(stream, broken, code))
+                stream.fail(self._failure_reason(stream, broken, code))
         if clean and not any(map(self._is_failed, self._streams.values())):
             self._count_stateless()
         for stream in self._streams.values():
@@ -363,7 +363,9 @@ class Reading:
         for ref, count in self._counted.items():
             text = f"{_path(ref)}: {count:,} records of a stream that was not asked for"
             self._frames.send({"frame": "warning", "message": text})
-        failed = {s.plan.path: self._why(s, broken, code) for s in self._streams.values() if self._is_failed(s)}
+        failed = {
+            s.plan.path: self._failure_reason(s, broken, code) for s in self._streams.values() if self._is_failed(s)
+        }
         if not failed and not broken and code == 0 and not self._errors:
             return {"frame": "end"}
         if not broken and 0 < len(failed) < len(self._streams):
@@ -381,7 +383,7 @@ class Reading:
     def _is_failed(self, stream: StreamRows) -> bool:
         return bool(stream.fault) or stream.status != "COMPLETE"
 
-    def _why(self, stream: StreamRows, broken: str, code: int | None) -> str:
+    def _failure_reason(self, stream: StreamRows, broken: str, code: int | None) -> str:
         if stream.fault:
             return stream.fault
         for error in self._errors:

@@ -133,7 +133,7 @@ def packing(kind: DataType) -> Packing:
         case Float():
             return Packing("d", frozenset({int, float}), lambda v: pa.array(v, pa.float64()), _number)
         case Boolean():
-            return Packing("b", frozenset({bool}), lambda v: pa.array(v, pa.bool_()), _truth)
+            return Packing("b", frozenset({bool}), lambda v: pa.array(v, pa.bool_()), _as_boolean)
         case Decimal():
             return Packing("s", frozenset(), _texts, _digits)
         case Date():
@@ -246,7 +246,7 @@ def _number(value: Any) -> float:
     return found
 
 
-def _truth(value: Any) -> bool:
+def _as_boolean(value: Any) -> bool:
     if type(value) is bool or value in (0, 1):
         return bool(value)
     raise UnfitValue

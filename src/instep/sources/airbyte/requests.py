@@ -244,7 +244,7 @@ def _answer(
             body = message.get(key)
             if message["type"] == kind and isinstance(body, Mapping):
                 answer = body
-                process.hurry()
+                process.shorten_timeout()
             elif (new := _new_configuration(message)) is not None:
                 save(new)
             elif message["type"] == "TRACE" and (trace := message.get("trace") or {}).get("type") == "ERROR":
@@ -334,7 +334,7 @@ class _Process:
             hint="is its source reachable? `limits.time` of the source may be too short, too",
         )
 
-    def hurry(self) -> None:
+    def shorten_timeout(self) -> None:
         """Shorten the connector's time: it has answered."""
         self._answered = True
         self._until = min(self._until, time.monotonic() + _AFTERWARDS)

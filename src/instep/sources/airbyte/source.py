@@ -34,7 +34,7 @@ from instep.sources.airbyte.specification import Specification
 from instep.sources.airbyte.state import ConnectorProgress, numbers_of
 from instep.sources.base import Discovery
 from instep.sources.connector.config import Hidden
-from instep.sources.connector.dialect import Host, Launch, passed_environment
+from instep.sources.connector.dialect import ChildEnvironment, Launch, passed_environment
 from instep.sources.connector.seen import SeenTables
 from instep.sources.connector.segment import LogLine, declared_table
 from instep.sources.connector.snapshot import ConnectorSnapshot
@@ -166,7 +166,7 @@ class AirbyteDialect:
         self._streams = requests.discover(self.config, self._log, self._memory.save_configuration)
         return self._tables()
 
-    def take(self, streams: requests.DiscoveredStreams) -> tuple[StreamTable, ...]:
+    def tables_of_streams(self, streams: requests.DiscoveredStreams) -> tuple[StreamTable, ...]:
         """Return the tables that these streams are."""
         self._streams = streams
         return self._tables()
@@ -197,7 +197,7 @@ class AirbyteDialect:
             return None
         return [table.document() for table in tables] if self._streams.fingerprint != before else None
 
-    def launch(self, scratch: str, host: Host, log: Callable[[LogLine], None]) -> Launch:
+    def launch(self, scratch: str, host: ChildEnvironment, log: Callable[[LogLine], None]) -> Launch:
         self._scratch, self._log = scratch, log
         found = self._program
         self.discovered()
@@ -381,7 +381,7 @@ class AirbyteSource(ConnectorSource):
 
     def know(self, streams: requests.DiscoveredStreams) -> None:
         """Take these streams for what the connector offers, instead of asking it."""
-        tables = self._airbyte.take(streams)
+        tables = self._airbyte.tables_of_streams(streams)
         self.__dict__["declared"] = tuple(declared_table(table.document()) for table in tables)
 
     def accepted_elsewhere(self) -> Discovery | None:

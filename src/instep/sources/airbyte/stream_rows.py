@@ -80,7 +80,7 @@ class StreamRows:
         self.absent: Counter[str] = Counter()
         self.unknown: dict[str, None] = {}
 
-    def take(self, data: dict[str, Any], size: int, changes: Sequence[Mapping[str, str]] = ()) -> None:
+    def add_record(self, data: dict[str, Any], size: int, changes: Sequence[Mapping[str, str]] = ()) -> None:
         """Take a record; `changes` is what the source says about its values."""
         if changes:
             self._notes[len(self.rows)] = changes

@@ -71,7 +71,7 @@ def stream_differences(before: DiscoveredStreams, after: DiscoveredStreams) -> t
     """Return the differences of the other version, stream by stream."""
     old = {stream_path(one): one for one in before.streams}
     new = {stream_path(one): one for one in after.streams}
-    moved = _moved(old, new)
+    moved = _renamed_streams(old, new)
     found: list[UpgradeDifference] = []
     for path in sorted(old):
         if path in moved:
@@ -89,7 +89,7 @@ def stream_differences(before: DiscoveredStreams, after: DiscoveredStreams) -> t
     return tuple(sorted(found, key=lambda d: (UPGRADE_KINDS.index(d.kind), not d.breaking, d.stream)))
 
 
-def _moved(old: Mapping[str, Stream], new: Mapping[str, Stream]) -> dict[str, str]:
+def _renamed_streams(old: Mapping[str, Stream], new: Mapping[str, Stream]) -> dict[str, str]:
     """Return the streams that have another namespace, by their old paths: one of its name went, and one came."""
     gone, come = ([s for p, s in one.items() if p not in other] for one, other in ((old, new), (new, old)))
     names = [str(s["name"]) for s in gone]

@@ -21,11 +21,11 @@ from typing import Any
 
 from instep.errors import ReadError, SetupError, SourceLost
 from instep.sources.connector.config import MIB, Hidden
-from instep.sources.connector.dialect import LOCAL_HOST, ConnectorDialect, Host, Launch
+from instep.sources.connector.dialect import LOCAL_HOST, ChildEnvironment, ConnectorDialect, Launch
 from instep.sources.connector.frames import Frame, Frames
 from instep.sources.connector.segment import LogLine
 from instep.sources.stream import EVERYTHING, StreamScope
-from instep.temporary import Temporary
+from instep.temporary import TemporaryFolder
 
 _PIPE_BYTES = 1 << 20
 _SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ
@@ -67,7 +67,9 @@ class ChildEnd:
 class Child:
     """A process from its start to its end. Nothing of it is left after close()."""
 
-    def __init__(self, dialect: ConnectorDialect, log: Callable[[LogLine], None], host: Host = LOCAL_HOST) -> None:
+    def __init__(
+        self, dialect: ConnectorDialect, log: Callable[[LogLine], None], host: ChildEnvironment = LOCAL_HOST
+    ) -> None:
         dialect.check()
         self.hidden = Hidden(dialect.secrets())
         self._dialect, self._log, self._host = dialect, log, host
@@ -78,7 +80,7 @@ class Child:
     def start(self, command: str, state: Mapping[str, Any] | None = None, scope: StreamScope = EVERYTHING) -> None:
         """Start the child; `command` is update, schema, form or test. Configuration and state go through a pipe."""
         self.hidden.note_state(state or {})
-        self._folder = Temporary("connector", self._host.scratch)
+        self._folder = TemporaryFolder("connector", self._host.scratch)
         self._scratch = self._folder.path
         try:
             launch = self._dialect.launch(self._scratch, self._host, self._log)
@@ -147,7 +149,7 @@ class Child:
         """Return the next frame, while it is `awaited`. Raises ReadError if none comes: the process ended, hangs or
         takes too long."""
         limits = self._dialect.limits
-        left = limits.time - self._taken() if limits.time else None
+        left = limits.time - self._elapsed() if limits.time else None
         if left is not None and left <= 0:
             raise self._too_long()
         waits = [w for w in (left, limits.silence or None) if w is not None]
@@ -156,15 +158,15 @@ class Child:
         except TimeoutError:
             raise self._too_long() from None
         if frame is None:
-            raise self._gone()
+            raise self._ended_error()
         return frame
 
-    def _taken(self) -> float:
+    def _elapsed(self) -> float:
         """Return the child's time in seconds, running time included."""
         return self._spent + time.monotonic() - self._since
 
     def _too_long(self) -> ReadError:
-        limits, name, taken = self._dialect.limits, self._dialect.name, self._taken()
+        limits, name, taken = self._dialect.limits, self._dialect.name, self._elapsed()
         self.close()
         if limits.time and taken >= limits.time:
             return ReadError(
@@ -176,7 +178,7 @@ class Child:
             hint="look what it waits for (its last log lines tell), or raise `limits.silence`",
         )
 
-    def _gone(self) -> ReadError:
+    def _ended_error(self) -> ReadError:
         ended = self.wait(_END_TIMEOUT)
         name, limits = self._dialect.name, self._dialect.limits
         if ended.cause == "memory":

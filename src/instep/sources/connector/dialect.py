@@ -25,7 +25,7 @@ _UNINSTALLED = f"nobody runs its {INSTALLATION}: has this machine got what that 
 
 
 @dataclass(frozen=True)
-class Host:
+class ChildEnvironment:
     """Environment of a child process."""
 
     program: Path = Path(__file__).parent
@@ -38,7 +38,7 @@ class Host:
         return self.program / "sdk"
 
 
-LOCAL_HOST = Host()
+LOCAL_HOST = ChildEnvironment()
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class ConnectorDialect(Protocol):
         """Yield the values that it is given, by name; some are secret."""
         ...
 
-    def launch(self, scratch: str, host: Host, log: Callable[[LogLine], None]) -> Launch:
+    def launch(self, scratch: str, host: ChildEnvironment, log: Callable[[LogLine], None]) -> Launch:
         """Return what to start; `scratch` is a folder of its own. Raises SetupError if it cannot be installed."""
         ...
 
@@ -158,7 +158,7 @@ class SdkDialect:
     def secrets(self) -> Iterable[tuple[str, str]]:
         return [*as_text(self.config.configuration).items(), *self.config.environment.items()]
 
-    def launch(self, scratch: str, host: Host, log: Callable[[LogLine], None]) -> Launch:
+    def launch(self, scratch: str, host: ChildEnvironment, log: Callable[[LogLine], None]) -> Launch:
         python, folder = interpreter(self.config), os.path.realpath(self.config.path)
         environment = {
             "HOME": scratch,

@@ -69,7 +69,7 @@ class Frames:
             raise _torn()
         return Frame(document, rows)
 
-    def comes(self, seconds: float) -> bool:
+    def wait_for_input(self, seconds: float) -> bool:
         """True if something comes, or the pipe ends, within so many seconds."""
         return bool(self._poll.poll(seconds * 1000))
 

@@ -207,7 +207,7 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 Ref = tuple[str, str]
 
 
-class Sent:
+class SegmentTotals:
     """Adds segments up. Only counts are kept, so that memory does not grow with the rows."""
 
     def __init__(self) -> None:

@@ -202,7 +202,7 @@ def _numbers(db: duckdb.DuckDBPyConnection, where: str) -> Numbers:
     return np.asarray(found, np.int64)
 
 
-def among(numbers: pa.Array, members: Numbers) -> pa.Array:
+def membership_mask(numbers: pa.Array, members: Numbers) -> pa.Array:
     """Return a mask of those that are among the sorted `members`."""
     own = numbers.to_numpy()
     if not len(members):
@@ -238,7 +238,7 @@ def _load_raw(db: duckdb.DuckDBPyConnection, scan: ConnectorScan) -> None:
 
     def coming() -> Iterator[pa.RecordBatch]:
         for numbers, found in scan.batches((GIVEN, *scan.columns)):
-            mask = among(numbers, part_numbers)
+            mask = membership_mask(numbers, part_numbers)
             filtered = {name: values.filter(mask) for name, values in found.items()}
             rows = numbers.filter(mask)
             if len(rows):

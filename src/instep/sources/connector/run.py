@@ -135,7 +135,7 @@ class ConnectorRun:
         if self._ended:
             self.group, self.number = (), self.number + 1
             return self._looked_again()
-        self.group = self._segments.take()
+        self.group = self._segments.next_segments()
         self._ended = not self.group or self.group[-1].ends
         self.before = self.seen
         for segment in self.group:
@@ -185,7 +185,7 @@ class ConnectorRun:
         return {ref: sum((counts_of(t) for _, t in some), TableCounts()) for ref, some in self.folders.items()}
 
     @property
-    def came(self) -> frozenset[Ref]:
+    def received_tables(self) -> frozenset[Ref]:
         return frozenset((t.schema, t.name) for s in self.group for t in s.tables if counts_of(t))
 
     @property
@@ -207,7 +207,7 @@ class ConnectorRun:
             opened(folder, key_of(one.key, self.salt), place)
         return str(place)
 
-    def hold(self, refs: frozenset[Ref]) -> None:
+    def make_pending(self, refs: frozenset[Ref]) -> None:
         """Seal the files of these tables; their records come with the state."""
         self._fresh = []
         for segment in self.group:
@@ -286,7 +286,7 @@ class _Ahead:
     def failed(self) -> Mapping[Ref, StreamFailure]:
         return self._segments.failed
 
-    def take(self) -> tuple[Segment, ...]:
+    def next_segments(self) -> tuple[Segment, ...]:
         """Return at least one segment and all others that are ready; () at the end. Raises the connector's error once
         all segments before it were taken."""
         found = [self._later] if self._later else []

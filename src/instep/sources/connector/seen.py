@@ -105,11 +105,11 @@ class SeenTables:
         return replace(self, tables=tables)
 
     @property
-    def silent(self) -> dict[Ref, frozenset[str]]:
+    def stale_columns(self) -> dict[Ref, frozenset[str]]:
         """Columns that are there only because they were sent once, and do not come any more."""
         return self._named(lambda ref, name, c: c.silent and not c.declared)
 
-    def begun(self, before: SeenTables) -> dict[Ref, frozenset[str]]:
+    def first_filled(self, before: SeenTables) -> dict[Ref, frozenset[str]]:
         """Return columns, of tables that were there `before`, whose first value has come since."""
 
         def is_first(ref: Ref, name: str, column: SeenColumn) -> bool:
@@ -145,13 +145,13 @@ class SeenTables:
 def _met_all(before: SeenTable | None, now: SegmentTable, *, every: bool) -> SeenTable:
     """Return the table with what each checkpoint of the segment has added, as if it had been a segment of its own."""
     for step in now.steps:
-        before = _met(before, step, every=every)
-    return _met(before, now, every=every) if before is None or not now.steps else before
+        before = _merged(before, step, every=every)
+    return _merged(before, now, every=every) if before is None or not now.steps else before
 
 
-def _met(before: SeenTable | None, now: SegmentTable, *, every: bool) -> SeenTable:
+def _merged(before: SeenTable | None, now: SegmentTable, *, every: bool) -> SeenTable:
     sent = bool(now.rows)
-    columns = {c.name: SeenColumn(c.type, c.declared, sent and _came(c), found=c.found) for c in now.columns}
+    columns = {c.name: SeenColumn(c.type, c.declared, sent and _has_values(c), found=c.found) for c in now.columns}
     if before is None:
         return SeenTable(now.key, columns, now.declared, sent, now.cursor)
     known = {
@@ -164,7 +164,7 @@ def _met(before: SeenTable | None, now: SegmentTable, *, every: bool) -> SeenTab
     return SeenTable(now.key, columns_after, now.declared, before.sent or sent, now.cursor)
 
 
-def _came(column: SegmentColumn) -> bool:
+def _has_values(column: SegmentColumn) -> bool:
     return not column.empty and not isinstance(column.type, Unknown)
 
 

@@ -15,7 +15,7 @@ from instep.schema.catalog.catalog import ROW_ID, Catalog, fingerprint
 from instep.schema.catalog.types import DataType
 from instep.schema.planning.projection import TableRead
 from instep.sources.base import CursorBounds, CursorRange, Discovery, TableStats
-from instep.sources.connector.reduce import ConnectorScan, Ends, SegmentScan, What, among, mixed, reduce
+from instep.sources.connector.reduce import ConnectorScan, Ends, SegmentScan, What, membership_mask, mixed, reduce
 from instep.sources.connector.seen import SeenTables
 from instep.sources.connector.segment import NOTES, SegmentTable
 from instep.sources.connector.uploads import COLUMN, publish
@@ -53,7 +53,7 @@ class ConnectorSession:
         for numbers, found in scan.batches(scan.columns):
             values = [found.get(c, pa.nulls(len(numbers))) for c in scan.columns]
             batch = pa.RecordBatch.from_arrays(values, names=list(scan.columns))
-            yield batch if every else batch.filter(among(numbers, numbers_read))
+            yield batch if every else batch.filter(membership_mask(numbers, numbers_read))
         if scan.what == "rows" and ends.mixed:
             yield from _in_order(scan, mixed(db, scan, loose=False), given=False)
 
@@ -100,7 +100,7 @@ class ConnectorSnapshot:
         noted: bool = False,
     ) -> None:
         self.seen, self.folders, self.readable, self._uploads = seen, folders, readable, uploads
-        self.begun = seen.begun(before) if before is not None else {}
+        self.begun = seen.first_filled(before) if before is not None else {}
         self._tables = seen.by_declaration(before) if before is not None else seen
         self.reader, self._noted = ConnectorReader(), noted
 
@@ -110,7 +110,7 @@ class ConnectorSnapshot:
             ref: TableStats(sum(t.rows for _, t in some), sum(f.bytes for _, t in some for f in t.files))
             for ref, some in self.folders.items()
         }
-        return Discovery(catalog, fingerprint(catalog), stats, silent=self.seen.silent, begun=self.begun)
+        return Discovery(catalog, fingerprint(catalog), stats, silent=self.seen.stale_columns, begun=self.begun)
 
     def counts(self, ref: Ref) -> TableCounts:
         return sum((counts_of(t) for _, t in self.folders.get(ref, ())), TableCounts())
@@ -119,7 +119,7 @@ class ConnectorSnapshot:
         """Return one chunk: the operations of a table are put in order together."""
         return self._chunk(read, key, "rows", columns, noted=self._noted and not columns)
 
-    def gone(self, read: TableRead, key: str) -> list[Chunk]:
+    def deleted_keys(self, read: TableRead, key: str) -> list[Chunk]:
         return self._chunk(read, key, "gone", read.table.key)
 
     def changed(self, read: TableRead, key: str) -> list[Chunk]:
@@ -147,7 +147,7 @@ class ConnectorSnapshot:
             if table.uploads:
                 publish(Path(self.readable(folder)), table, self._uploads)
 
-    def yields(self, read: TableRead) -> Mapping[str, DataType]:
+    def query_types(self, read: TableRead) -> Mapping[str, DataType]:
         return {c.column.name: c.source.type for c in read.columns if c.source}
 
     def cursor_bounds(
@@ -163,7 +163,7 @@ class ConnectorSnapshot:
             hint="compare with `instep sync --full`",
         )
 
-    def moved(self, catalog: Catalog) -> frozenset[Ref]:
+    def changed_tables(self, catalog: Catalog) -> frozenset[Ref]:
         """Return no table: what has come does not change any more."""
         return frozenset()
 

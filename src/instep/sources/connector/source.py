@@ -21,7 +21,7 @@ from instep.sources.connector.dialect import ConnectorDialect, SdkDialect
 from instep.sources.connector.seen import SeenTables
 from instep.sources.connector.segment import LogLine, OperationCounts, SegmentTable, declared_table
 from instep.sources.connector.snapshot import ConnectorSnapshot
-from instep.sources.connector.uploads import tidy
+from instep.sources.connector.uploads import remove_leftovers
 from instep.sources.stream import Granularity, ReceivedCallback, StreamScope
 from instep.store.catalogs.connector_states import ConnectorState, PendingOperations
 
@@ -134,7 +134,7 @@ class ConnectorSource(WholeCatalog):
     ) -> Iterator[ConnectorRun]:
         from instep.sources.connector.run import ConnectorRun
 
-        tidy(self.uploads)
+        remove_leftovers(self.uploads)
         run = ConnectorRun(
             self.dialect,
             self.folder,

@@ -20,7 +20,7 @@ from instep.errors import ReadError, StageError
 from instep.project.documents import MOST_LEVELS, is_too_deep
 from instep.schema.catalog.types import parse
 from instep.sources.connector.child import Child, ChildEnd, line_of
-from instep.sources.connector.dialect import LOCAL_HOST, ConnectorDialect, Host
+from instep.sources.connector.dialect import LOCAL_HOST, ChildEnvironment, ConnectorDialect
 from instep.sources.connector.frames import Frame
 from instep.sources.connector.segment import (
     DELETE,
@@ -98,7 +98,7 @@ MOST_A_MINUTE = 1500
 _ALWAYS = frozenset({"warning", "error"})
 
 
-class Paced:
+class LogThrottle:
     """Passes lines on, one at a time, whichever thread they come from. Warnings and errors have as many again."""
 
     def __init__(self, log: Callable[[LogLine], None]) -> None:
@@ -132,7 +132,7 @@ _LONGEST = 20_000  # characters of a warning or a traceback
 _END_TIMEOUT = 10.0  # seconds that the process may take to end after update() has returned
 
 
-def _unheard(received: object) -> None:
+def _ignore_counts(received: object) -> None:
     pass
 
 
@@ -151,15 +151,15 @@ class Segments:
         state: Mapping[str, Any],
         on_counts: Callable[[OperationCounts], None],
         log: Callable[[LogLine], None],
-        host: Host = LOCAL_HOST,
+        host: ChildEnvironment = LOCAL_HOST,
         *,
         gather: bool = False,
         scope: StreamScope = EVERYTHING,
-        on_received: ReceivedCallback = _unheard,
+        on_received: ReceivedCallback = _ignore_counts,
     ) -> None:
         """Start to spool; `gather`: checkpoints that come soon after one another share a segment."""
         hide_pandas()
-        self._dialect, self._on_counts, self._log = dialect, on_counts, Paced(log)
+        self._dialect, self._on_counts, self._log = dialect, on_counts, LogThrottle(log)
         self._on_received = on_received
         self._folder, self._gather = Path(folder), gather
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -206,10 +206,10 @@ class Segments:
         """Read until a segment is ready, or the end."""
         with self._plainly():
             while not self._ready and not self._ended:
-                if self._open is not None and not self._child.frames.comes(self._open.left):
+                if self._open is not None and not self._child.frames.wait_for_input(self._open.left):
                     self._emit_open()
                 else:
-                    self._taken(self._next_frame())
+                    self._handle_frame(self._next_frame())
                     if self._open is not None and not self._open.left:
                         self._emit_open()
 
@@ -293,7 +293,7 @@ class Segments:
     def _table(self, head: Mapping[str, Any]) -> TableSpool:
         return self._spool(self._part, self._names[head["table"]])
 
-    def _taken(self, frame: Frame) -> None:
+    def _handle_frame(self, frame: Frame) -> None:
         head = frame.head
         match frame.kind:
             case "rows":
@@ -301,7 +301,7 @@ class Segments:
                 self._report_renamed(self._names[head["table"]], head["columns"])
                 self._count(OperationCounts(counts[UPSERT], counts[UPDATE], counts[DELETE]))
             case "file":
-                if upload := self._uploads.take(frame, self._folder_of(self._part.number)):
+                if upload := self._uploads.add_frame(frame, self._folder_of(self._part.number)):
                     self._table(head).uploads.append(upload)
             case "truncate":
                 self._table(head).truncates.append(int(head["number"]))

@@ -220,7 +220,7 @@ class TableSpool:
         counts = Counter(operations.tobytes())
         own = [_array(pa.int8(), operations, rows), _array(pa.int64(), next(parts), rows)]
         given = frame.head.get("given")
-        own.append(pa.nulls(rows, _GIVEN) if given is None else _given(given, own[0], next(parts), rows))
+        own.append(pa.nulls(rows, _GIVEN) if given is None else _updated_columns(given, own[0], next(parts), rows))
         own.append(_records(frame.head.get("first"), rows))
         own.append(_notes(frame.head.get("notes"), rows))
         columns = {}
@@ -320,7 +320,7 @@ def _notes(notes: Mapping[str, str] | None, rows: int) -> pa.Array:
     return pa.array([notes.get(str(at)) for at in range(rows)], pa.string())
 
 
-def _given(lists: Sequence[Sequence[str]], operations: pa.Array, codes: memoryview, rows: int) -> pa.Array:
+def _updated_columns(lists: Sequence[Sequence[str]], operations: pa.Array, codes: memoryview, rows: int) -> pa.Array:
     """Return for each update the JSON list of its columns."""
     texts = pa.array([json.dumps(list(map(stored_name, names)), ensure_ascii=False) for names in lists], pa.string())
     index = pc.if_else(pc.equal(operations, UPDATE), _array(pa.int32(), codes, rows), pa.scalar(None, pa.int32()))

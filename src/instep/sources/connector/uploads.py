@@ -30,7 +30,7 @@ class Uploads:
         self._name, self._folder, self._most = name, folder, most
         self._sizes: dict[int, int] = {}
 
-    def take(self, frame: Frame, segment: Path) -> SegmentUpload | None:
+    def add_frame(self, frame: Frame, segment: Path) -> SegmentUpload | None:
         """Return the file that the frame ends, which is in the segment's folder then. ReadError for one that is too
         large, or not what was said of it."""
         head, number = frame.head, int(frame.head["upload"])
@@ -99,7 +99,7 @@ def publish(segment: Path, table: SegmentTable, uploads: Path) -> None:
                 draft.unlink(missing_ok=True)
 
 
-def tidy(uploads: Path) -> None:
+def remove_leftovers(uploads: Path) -> None:
     """Remove files that a run which died had begun to put there. No table's folder begins with a dot."""
     for draft in uploads.glob(f".*{_DRAFT}"):
         draft.unlink(missing_ok=True)

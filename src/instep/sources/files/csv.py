@@ -91,7 +91,7 @@ def inspect(stream: Any, options: FileOptions, reserved: Sequence[str], name: st
     """Read the whole file once. A file without a record has no columns."""
     try:
         reader = _open(stream, options, None, name)
-    except _Nothing:
+    except _NoRecord:
         return FileShape()
     header: list[str | None] | None = None
     kinds: list[DataType] = [NOTHING] * len(reader.names)
@@ -124,7 +124,7 @@ def pieces(
     lines = _Lines(reader.bad)
     offset = part.line if part else 0
     for batch in reader:
-        numbers, refused = lines.take(len(batch))
+        numbers, refused = lines.next_numbers(len(batch))
         if header and len(batch):
             header, batch, numbers = False, batch.slice(1), numbers.slice(1)
         arrays = {column: batch.column(at) for column, at in places.items()}
@@ -138,11 +138,11 @@ def _shifted(refused: RefusedRecord, offset: int) -> RefusedRecord:
     return RefusedRecord(refused.line + offset, refused.text, refused.reason)
 
 
-class _Nothing(Exception):
+class _NoRecord(Exception):
     """The line has no record."""
 
 
-class _Aside:
+class _RefusedRecords:
     """Takes the records that are no rows. `whole`: the record that we put behind the last one was met, so that no
     quoted text is open at the end."""
 
@@ -162,7 +162,7 @@ class _Aside:
 class _CsvReader:
     """Batches of text columns f0, f1, ...; `bad` grows while they are read."""
 
-    def __init__(self, reader: csv.CSVStreamingReader, text: CarriedBytes, aside: _Aside, name: str) -> None:
+    def __init__(self, reader: csv.CSVStreamingReader, text: CarriedBytes, aside: _RefusedRecords, name: str) -> None:
         self.reader, self.text, self.aside, self.bad, self.name = reader, text, aside, aside.bad, name
         self.names = reader.schema.names
 
@@ -226,7 +226,7 @@ class _Unsplit:
 
 
 def _open(stream: Any, options: FileOptions, width: int | None, name: str) -> _CsvReader:
-    aside = _Aside()
+    aside = _RefusedRecords()
     names = None if width is None else [f"f{at}" for at in range(width)]
     read = csv.ReadOptions(
         use_threads=False,
@@ -247,7 +247,7 @@ def _open(stream: Any, options: FileOptions, width: int | None, name: str) -> _C
         return _CsvReader(csv.open_csv(_Unsplit(text, options), read, parse, _texts(options, width)), text, aside, name)
     except pa.ArrowInvalid as error:
         if "Empty CSV" in str(error):
-            raise _Nothing from None
+            raise _NoRecord from None
         raise broken(name, error) from None
     except (UnicodeError, LookupError) as error:
         raise broken(name, error) from None
@@ -271,7 +271,7 @@ class _Lines:
     def __init__(self, bad: list[RefusedRecord]) -> None:
         self.bad, self.at, self.reported = bad, 1, 0
 
-    def take(self, rows: int) -> tuple[pa.Array, list[RefusedRecord]]:
+    def next_numbers(self, rows: int) -> tuple[pa.Array, list[RefusedRecord]]:
         """Return the numbers of the next `rows` records, and the refused ones between them."""
         end, last = self.at + rows, self.reported
         while last < len(self.bad) and self.bad[last].line < end:

@@ -50,7 +50,7 @@ def _parts(file: Any, size: int, quote: bytes) -> Iterator[FilePart]:
     at, found = 0, []
     last = b"\n"
     while block := file.read(_BLOCK):
-        if (quote and quote in block) or _odd(last + block):
+        if (quote and quote in block) or _has_irregular_lines(last + block):
             return
         if at + len(block) - start >= PART_BYTES and (cut := block.rfind(b"\n") + 1):
             found.append(FilePart(start, at + cut, before, bytes=at + cut - start))
@@ -67,7 +67,7 @@ def _parts(file: Any, size: int, quote: bytes) -> Iterator[FilePart]:
     yield from found
 
 
-def _odd(text: bytes) -> bool:
+def _has_irregular_lines(text: bytes) -> bool:
     """Return whether there is a blank line, or a carriage return (but for a last one) that no line feed follows."""
     alone = text.count(b"\r") - text.count(b"\r\n") > text.endswith(b"\r")
     return alone or b"\n\n" in text or b"\n\r" in text

@@ -170,7 +170,7 @@ def _arrow(kind: DataType) -> pa.DataType:
     return pa.string()
 
 
-def within(values: pa.Array, kind: DataType, lower: str | None, upper: str | None) -> pa.Array:
+def range_mask(values: pa.Array, kind: DataType, lower: str | None, upper: str | None) -> pa.Array:
     """Return a mask of the values between two bounds, both included, which are texts; NULL is between none."""
     found = comparable(values, kind)
     mask = found.is_valid()

@@ -24,7 +24,7 @@ from instep.schema.catalog.types import DataType, parse
 from instep.sources.base import CursorRange
 from instep.sources.files.config import FILE, NUMBER, FilesConfig, options_digest
 from instep.sources.files.formats import inspect, pieces
-from instep.sources.files.infer import integers, within
+from instep.sources.files.infer import integers, range_mask
 from instep.sources.files.listing import FileState, listing
 from instep.sources.files.shape import FilePart, FileShape, Piece, SupersededLines, among
 from instep.stage.conform import with_origin
@@ -268,7 +268,7 @@ class FilesReader:
                 piece = piece.filter(pa.array(~among(lines, superseded)))
             if scan.where is not None:
                 column, kind, lower, upper = scan.where
-                piece = piece.filter(within(piece.arrays[column], kind, lower, upper))
+                piece = piece.filter(range_mask(piece.arrays[column], kind, lower, upper))
             yield piece
 
 

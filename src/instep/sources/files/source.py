@@ -165,7 +165,7 @@ class FilesSource(WholeCatalog):
     def __init__(self, config: FilesConfig, records: FileRecords, start: SessionStart | None = None) -> None:
         self.config, self.records, self.start = config, records, start
 
-    def look(self) -> SeenFiles:
+    def inspect(self) -> SeenFiles:
         """Return what the folder holds now."""
         return inspect_folder(self.config, self.records, start=self.start)
 
@@ -191,7 +191,7 @@ class FilesSource(WholeCatalog):
     @contextmanager
     def snapshot(self) -> Iterator[FilesSnapshot]:
         """Open a snapshot of the files that are there now."""
-        yield FilesSnapshot(self, self.look())
+        yield FilesSnapshot(self, self.inspect())
 
 
 class FilesSnapshot:
@@ -226,7 +226,7 @@ class FilesSnapshot:
         stats = {t.ref: _stats(self.seen.tables[t.name]) for t in catalog.tables}
         return Discovery(catalog, fingerprints, stats, denied, broken=frozenset(denied))
 
-    def yields(self, read: TableRead) -> Mapping[str, DataType]:
+    def query_types(self, read: TableRead) -> Mapping[str, DataType]:
         """Return the types of the columns; text files yield texts of them."""
         return {c.column.name: c.source.type for c in read.columns if c.source}
 
@@ -273,12 +273,12 @@ class FilesSnapshot:
         return self._found[known]
 
     @property
-    def unrepeatable(self) -> str:
+    def reason_not_repeatable(self) -> str:
         return ""  # a file that has changed is an error
 
-    def moved(self, catalog: Catalog) -> frozenset[tuple[str, str]]:
+    def changed_tables(self, catalog: Catalog) -> frozenset[tuple[str, str]]:
         """Return the tables that have changed; one with a file that is being written now counts as unchanged."""
-        now, denied = FilesSnapshot(self.source, self.source.look())._tables
+        now, denied = FilesSnapshot(self.source, self.source.inspect())._tables
         return frozenset(t.ref for t in catalog.tables if t.ref not in denied and now.get(t.ref) != t)
 
     def _files(self, read: TableRead) -> tuple[File, ...]:

@@ -77,11 +77,11 @@ class JdbcReader:
         return JdbcScan(first.select, columns, forms, tuple(q.part for q in queries), self.fetch, self.timeout)
 
     @property
-    def settle(self) -> Callable[[Chunk, pa.RecordBatch], pa.RecordBatch]:
+    def batch_normalizer(self) -> Callable[[Chunk, pa.RecordBatch], pa.RecordBatch]:
         """Return the function that tasks apply to a batch; it contains no login."""
         return normalized_texts
 
-    def fault(self, error: BaseException) -> str:
+    def read_error(self, error: BaseException) -> str:
         """Return the driver's error, without secrets."""
         return self.login.clean(driver_message(error))
 
@@ -118,7 +118,7 @@ def _text(kind: DataType, values: pa.Array) -> pa.Array:
         whole = pc.all(pc.match_substring_regex(values, r"^-?\d{1,18}$"), min_count=0).as_py()
         return values.cast(pa.int64()) if whole else values
     if isinstance(kind, Boolean):
-        return _truth(values)
+        return _as_boolean(values)
     if isinstance(kind, TimestampTz):
         values = pc.replace_substring_regex(values, r"^(\S+ \S+) (?:UTC|GMT|Z)$", r"\1+00:00")
         values = pc.replace_substring_regex(values, r" ([+-]\d\d)(\d\d)$", r"\1:\2")
@@ -127,7 +127,7 @@ def _text(kind: DataType, values: pa.Array) -> pa.Array:
     return values
 
 
-def _truth(values: pa.Array) -> pa.Array:
+def _as_boolean(values: pa.Array) -> pa.Array:
     low = pc.utf8_lower(values)
     for word, texts in (("true", ("t", "1", "true", "b'1'")), ("false", ("f", "0", "false", "b'0'", "b''"))):
         values = pc.if_else(pc.is_in(low, pa.array(texts)), word, values)

@@ -158,7 +158,7 @@ class JdbcSnapshot:
         parts = [fingerprint(catalog), sorted(denied), self.config.include, self.config.exclude, self.config.schemas]
         return Discovery(catalog, digest(parts), denied=denied)
 
-    def yields(self, read: TableRead) -> Mapping[str, DataType]:
+    def query_types(self, read: TableRead) -> Mapping[str, DataType]:
         """Return the types that a read yields: whole numbers, floats and bytes as they are, all else as the driver's
         text."""
         untyped = self.config.dialect.untyped
@@ -171,7 +171,7 @@ class JdbcSnapshot:
         column = part_column(self.config, read.source)
         parts = self._parts(read, column)
         by = column if len(parts) > 1 else None
-        select = self.sql.select(read, chosen, by, [*self.sql.within(read, rows), *filters(read)])
+        select = self.sql.select(read, chosen, by, [*self.sql.range_conditions(read, rows), *filters(read)])
         types = tuple(c.type for c in chosen)
         queries = [JdbcQuery(select, part, types, self.config.dialect.untyped).to_text() for part in parts]
         return [Chunk(key, n, query, lane=f"{key} {n}") for n, query in enumerate(queries)]
@@ -204,14 +204,14 @@ class JdbcSnapshot:
     def dialect(self) -> str:
         return self.config.dialect.sql
 
-    def fault(self, read: TableRead) -> str:
+    def filter_error(self, read: TableRead) -> str:
         try:
             self._texts(self.sql.none(read), "trying the filter")
         except ReadError as error:
             return error.message
         return ""
 
-    def moved(self, catalog: Catalog) -> frozenset[tuple[str, str]]:
+    def changed_tables(self, catalog: Catalog) -> frozenset[tuple[str, str]]:
         with connect(self.connection.spark, self.config.login, self.config.address) as connection:
             now = Catalog.of(tables(connection, self.config)[0])
         return differing(catalog, now)

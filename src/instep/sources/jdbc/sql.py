@@ -56,7 +56,7 @@ class Sql:
             return f"{{{'d' if day else 'ts'} '{escaped}'}}"
         return f"'{escaped}'"
 
-    def within(self, read: TableRead, rows: CursorRange) -> list[str]:
+    def range_conditions(self, read: TableRead, rows: CursorRange) -> list[str]:
         """Return the conditions of a range."""
         if rows.column is None:
             return []

@@ -18,7 +18,7 @@ from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.sources.base import Discovery, TableStats
 from instep.sources.mysql.connect import driver, first, is_mariadb, run
 from instep.sources.mysql.types import MySqlType, column_type, literal, matches
-from instep.sources.mysql.wire import MALFORMED, RowStream, spoken
+from instep.sources.mysql.wire import MALFORMED, RowStream, translated_errors
 from instep.stage import timeouts
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _parts(config: MySqlSourceSection) -> tuple[_CatalogView, _CatalogView, _Cat
     )
 
 
-@spoken()
+@translated_errors()
 def read_catalog(connection: pymysql.Connection[Any], config: MySqlSourceSection) -> Discovery:
     """Return every selected table in a handful of queries."""
     objects, rows, keys = (_fetch(connection, part.rows) for part in _parts(config))
@@ -114,7 +114,7 @@ def _fetch(connection: pymysql.Connection[Any], query: str) -> list[Row]:
     return rows
 
 
-@spoken()
+@translated_errors()
 def read_fingerprint(connection: pymysql.Connection[Any], config: MySqlSourceSection) -> str:
     """Return counts and XORs of digests of what `read_catalog` reads, computed in the server."""
     return _joined(tuple(map(int, first(connection, part.digest))) for part in _parts(config))

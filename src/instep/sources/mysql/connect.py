@@ -13,12 +13,12 @@ from instep.errors import AccessDenied, ConnectError, InstepError, ProjectError,
 from instep.loopback import is_near
 from instep.project.sections.databases import MySqlSourceSection
 from instep.project.sections.reach import VERIFY, Tls
-from instep.sources.mysql.wire import MALFORMED, spoken
+from instep.sources.mysql.wire import MALFORMED, translated_errors
 from instep.sources.server import with_files
-from instep.sources.ssh import Way, through
+from instep.sources.ssh import ServerAddress, through
 from instep.stage import timeouts
 from instep.stage.secret_files import as_file, private_file
-from instep.stage.timeouts import KEEPALIVES, Silence, within
+from instep.stage.timeouts import KEEPALIVES, Silence, call_within
 
 if TYPE_CHECKING:
     import pymysql
@@ -84,7 +84,7 @@ def _unanswered(config: MySqlSourceSection, text: str) -> ConnectError:
     return ConnectError(f"{config.place}: the login was cut off ({text})", hint="see the server's log, then try again")
 
 
-def _open(config: MySqlSourceSection, way: Way, key: str) -> Any:
+def _open(config: MySqlSourceSection, address: ServerAddress, key: str) -> Any:
     """Open the connection; the certificate must name `host`, wherever the connection goes."""
     connection = _bounded()(
         host=config.host,
@@ -103,7 +103,7 @@ def _open(config: MySqlSourceSection, way: Way, key: str) -> Any:
         **_tls(config.tls, key),
     )
     connection._auth_plugin_map = _Refusals(connection, near=bool(config.ssh) or is_near(config.host))
-    _login(config, connection, socket.create_connection((way.address, way.port)) if way.port else None)
+    _login(config, connection, socket.create_connection((address.address, address.port)) if address.port else None)
     connection.counted = False
     connection._read_timeout = connection._write_timeout = config.read_timeout or None
     with suppress(OSError, AttributeError):  # not on every platform
@@ -116,8 +116,8 @@ def _open(config: MySqlSourceSection, way: Way, key: str) -> Any:
 def _login(config: MySqlSourceSection, connection: Any, through: socket.socket | None) -> None:
     """End in time, also where the server says a byte now and then."""
     try:
-        with spoken():
-            within(_LOGIN_FACTOR * config.connect_timeout, lambda: connection.connect(through))
+        with translated_errors():
+            call_within(_LOGIN_FACTOR * config.connect_timeout, lambda: connection.connect(through))
     except Silence:
         hang_up(connection)
         raise driver().OperationalError(2013, "timed out in the login") from None
@@ -245,7 +245,7 @@ def run(connection: pymysql.Connection[Any], statement: str) -> list[tuple[Any, 
     wire = cast(Any, connection)
     wire.received, wire.counted = 0, True
     try:
-        with spoken(), connection.cursor() as cursor:
+        with translated_errors(), connection.cursor() as cursor:
             cursor.execute(statement)
             return list(cursor.fetchall())
     finally:
@@ -254,7 +254,7 @@ def run(connection: pymysql.Connection[Any], statement: str) -> list[tuple[Any, 
 
 def first(connection: pymysql.Connection[Any], statement: str) -> tuple[Any, ...]:
     """Return the first row of one statement that always has one."""
-    with spoken():
+    with translated_errors():
         return run(connection, statement)[0]
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 from instep.project.sections.databases import MySqlSourceSection
 from instep.sources.mysql.binlog.stream import unlogged
 from instep.sources.mysql.connect import BEGIN, driver, first, is_mariadb, run
-from instep.sources.mysql.wire import spoken
+from instep.sources.mysql.wire import translated_errors
 from instep.stage.spec import Chunk
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def begin_shared(
 def _begin(connections: Connections) -> None:
     """Begin all transactions at once: the statement is sent to each connection before the first answer is read."""
     wires = cast(Any, connections)
-    with spoken():
+    with translated_errors():
         for wire in wires:
             wire._execute_command(_QUERY, BEGIN.encode())
         for wire in wires:

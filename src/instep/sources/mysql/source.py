@@ -98,7 +98,7 @@ class MySqlSnapshot:
         with translated(self.config, f"{self.config.place}, reading its schema"):
             return read_catalog(self._connection, self.config)
 
-    def yields(self, read: TableRead) -> Mapping[str, DataType]:
+    def query_types(self, read: TableRead) -> Mapping[str, DataType]:
         """Return the types that a read yields: numbers, bytes and JSON as themselves, all else as text."""
         return {c.column.name: query_type(c.source.type, c.source.native) for c in read.columns if c.source}
 
@@ -114,9 +114,9 @@ class MySqlSnapshot:
                 if rows.lower is None
                 else []
             )
-        parts, within = ranges(_leading_key(read), ends), [*_within(read, rows), *filters(read)]
+        parts, within = ranges(_leading_key(read), ends), [*_range_conditions(read, rows), *filters(read)]
         share = len(parts)
-        together = self._together(read, share)
+        together = self._parallel_reads(read, share)
         self.reader = replace(self.reader, together=max(self.reader.together, together))
         return [
             Chunk(
@@ -133,7 +133,7 @@ class MySqlSnapshot:
             for number, part in enumerate(parts)
         ]
 
-    def _together(self, read: TableRead, chunks: int) -> int:
+    def _parallel_reads(self, read: TableRead, chunks: int) -> int:
         """Return how many connections may read the table. Rows without a key are numbered in the order in which they
         are read; other engines than InnoDB have no snapshots. Without a bound of connections the first of the large
         tables get them: all others are read by one each."""
@@ -169,7 +169,7 @@ class MySqlSnapshot:
     def dialect(self) -> str:
         return "mysql"
 
-    def fault(self, read: TableRead) -> str:
+    def filter_error(self, read: TableRead) -> str:
         query = rows_where(f"EXPLAIN SELECT 1 FROM {quoted_table(*read.source.ref)}", filters(read))  # noqa: S608
         from pymysql.err import MySQLError
 
@@ -183,7 +183,7 @@ class MySqlSnapshot:
                 return str(error.args[-1])
         return ""
 
-    def moved(self, catalog: Catalog) -> frozenset[tuple[str, str]]:
+    def changed_tables(self, catalog: Catalog) -> frozenset[tuple[str, str]]:
         return differing(catalog, self.discover().catalog)
 
     def _bounds(self, read: TableRead, cuts: int) -> list[int]:
@@ -238,7 +238,7 @@ def _comparable(column: Column, value: str) -> str:
     return f"{value} * 1e0" if isinstance(column.type, Float) else value
 
 
-def _within(read: TableRead, rows: CursorRange) -> list[str]:
+def _range_conditions(read: TableRead, rows: CursorRange) -> list[str]:
     if rows.column is None:
         return []
     source = _cursor_column(read, rows.column)

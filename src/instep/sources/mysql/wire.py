@@ -37,7 +37,7 @@ Positions = npt.NDArray[np.int64]
 
 
 @contextmanager
-def spoken() -> Iterator[None]:
+def translated_errors() -> Iterator[None]:
     """Raise pymysql's errors in taking an answer apart as errors of our own: the server's fault.
 
     Its RuntimeErrors are told as they are, but for a file that is asked for: a package that is missing is ours to
@@ -69,7 +69,7 @@ class RowStream:
         from pymysql.protocol import FieldDescriptorPacket
 
         self._connection = wire = cast(Any, connection)
-        with spoken():
+        with translated_errors():
             wire._execute_command(_QUERY, query.encode())
             count = wire._read_packet().read_length_encoded_integer()
             if count is None:

@@ -15,7 +15,7 @@ from instep.project.sections.databases import PostgresSourceSection
 from instep.project.sections.reach import VERIFY, Tls
 from instep.sources.postgres.types import literal
 from instep.sources.server import with_files
-from instep.sources.ssh import Way, through
+from instep.sources.ssh import ServerAddress, through
 from instep.stage.secret_files import as_file, private_file
 from instep.stage.timeouts import ENDLESS, LIBPQ, SILENT, opened, proof_of_password, timed_connection
 
@@ -48,15 +48,16 @@ LOCKED = "55P03"
 """The SQLSTATE of a lock that was waited for in vain."""
 
 
-def conninfo(config: PostgresSourceSection, way: Way | None = None, key: str = "") -> str:
-    """Return libpq's keywords, the password among them: they stay in this process and are never logged. `way`: where
-    to connect instead (the server's certificate is still that of `host`); `key`: the file with the client's key."""
+def conninfo(config: PostgresSourceSection, address: ServerAddress | None = None, key: str = "") -> str:
+    """Return libpq's keywords, the password among them: they stay in this process and are never logged. `address`:
+    where to connect instead (the server's certificate is still that of `host`); `key`: the file with the client's
+    key."""
     from psycopg.conninfo import make_conninfo
 
     given: dict[str, Any] = {
         "host": config.host,
-        "hostaddr": way.address if way else "",
-        "port": (way.port if way else 0) or config.port,
+        "hostaddr": address.address if address else "",
+        "port": (address.port if address else 0) or config.port,
         "dbname": config.database,
         "user": config.user,
         "password": config.password,

@@ -72,7 +72,7 @@ def unlocked(
     for tried in range(1, 1 << 30):
         at = time.monotonic()
         try:
-            with _taken(turn), connection.transaction(force_rollback=True):
+            with _in_turn(turn), connection.transaction(force_rollback=True):
                 return act()
         except psycopg.errors.LockNotAvailable:
             if config.read_timeout and at - begun > config.read_timeout:
@@ -99,7 +99,7 @@ def _last_words(connection: psycopg.Connection[Any]) -> str:
 
 
 @contextmanager
-def _taken(turn: Any) -> Iterator[None]:
+def _in_turn(turn: Any) -> Iterator[None]:
     if turn is None:
         yield
         return
@@ -132,9 +132,9 @@ class SessionWatch:
 
         while not self._ended.wait(EVERY):
             with suppress(psycopg.Error, InstepError, OSError):
-                self._look()
+                self._check_locks()
 
-    def _look(self) -> None:
+    def _check_locks(self) -> None:
         if self.turn.acquire(blocking=False):
             try:
                 with self._connection.transaction(force_rollback=True):

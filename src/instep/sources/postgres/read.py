@@ -20,7 +20,7 @@ from instep.sources.postgres.locks import LANE, PAUSE, TASK, marking
 from instep.sources.postgres.types import DIMENSIONS, literal
 from instep.sources.server import in_time, is_over
 from instep.stage.spec import Chunk, SourceLimits
-from instep.stage.timeouts import CallTimeout, Silence, within
+from instep.stage.timeouts import CallTimeout, Silence, call_within
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,7 +53,9 @@ class PostgresReader:
         config = self.config
         limit = config.connect_timeout and config.read_timeout and max(config.connect_timeout, config.read_timeout)
         try:
-            connection = dial(config, lambda info: within(limit, lambda: adbc.connect(info, autocommit=True), _close))
+            connection = dial(
+                config, lambda info: call_within(limit, lambda: adbc.connect(info, autocommit=True), _close)
+            )
         except adbc_driver_manager.Error as error:
             raise translate(config, str(error), error.sqlstate or "", otherwise=ConnectError) from None
         except Silence as error:

@@ -106,7 +106,7 @@ class PostgresSnapshot:
         kinds = set(_nodes(row[0][0]["Plan"])) if row else set()
         return any("Index" in k for k in kinds) and not any("Seq Scan" in k for k in kinds)
 
-    def yields(self, read: TableRead) -> Mapping[str, DataType]:
+    def query_types(self, read: TableRead) -> Mapping[str, DataType]:
         """Return the types that ADBC yields for accepted columns with a source."""
         return {c.column.name: yielded(c.source.type) for c in _sourced(read) if c.source}
 
@@ -137,7 +137,7 @@ class PostgresSnapshot:
     def dialect(self) -> str:
         return "postgres"
 
-    def fault(self, read: TableRead) -> str:
+    def filter_error(self, read: TableRead) -> str:
         """Return the planner's error, if any; runs within a savepoint."""
         import psycopg
 
@@ -184,10 +184,10 @@ class PostgresSnapshot:
         return {ref: before[ref] if ref in same else one.text for ref, one in now.items()}
 
     @property
-    def unrepeatable(self) -> str:
+    def reason_not_repeatable(self) -> str:
         return self.note or "its read point cannot be shared" if self._lane else ""
 
-    def moved(self, catalog: Catalog) -> frozenset[tuple[str, str]]:
+    def changed_tables(self, catalog: Catalog) -> frozenset[tuple[str, str]]:
         """Return a fingerprint on a new connection, and the whole catalog only if that differs; and the tables whose
         rows were written anew: this read point shows nothing of these."""
         with connect(self._config) as connection, translated(self._config):

@@ -197,7 +197,7 @@ def _tables(config: PostgresSourceSection, found: Discovery) -> Check:
 def _privileges(config: PostgresSourceSection, found: Discovery) -> Check:
     if not found.denied:
         return Check("privileges", True, "every table may be read")
-    names = _few([".".join(ref) for ref in sorted(found.denied)])
+    names = _first_names([".".join(ref) for ref in sorted(found.denied)])
     return Check("privileges", False, f"no SELECT on {names}", " ".join(_grants(config, found)))
 
 
@@ -241,10 +241,10 @@ def _row_security(config: PostgresSourceSection, connection: psycopg.Connection[
     if not names:
         return Check("row security", True, "no policy hides rows")
     hint = f"ALTER ROLE {quote(config.user)} BYPASSRLS; -- or only the rows that the policies show are replicated"
-    return Check("row security", False, f"policies hide rows of {_few(names)}", hint, needed=False)
+    return Check("row security", False, f"policies hide rows of {_first_names(names)}", hint, needed=False)
 
 
-def _few(names: list[str]) -> str:
+def _first_names(names: list[str]) -> str:
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(names[:SHOWN]) + more
 

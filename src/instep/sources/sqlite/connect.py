@@ -13,7 +13,7 @@ from pathlib import Path
 
 from instep.errors import ConnectError, InstepError, ReadError
 from instep.project.sections.sources import SqliteSourceSection
-from instep.temporary import Temporary, remove_abandoned
+from instep.temporary import TemporaryFolder, remove_abandoned
 
 MINIMUM = (3, 37, 0)
 
@@ -189,7 +189,7 @@ def copied(config: SqliteSourceSection, parent: str = "") -> Iterator[str]:
     if parent:
         Path(parent).mkdir(parents=True, exist_ok=True)
         remove_abandoned(parent)
-    folder = Temporary("sqlite", parent)
+    folder = TemporaryFolder("sqlite", parent)
     try:
         path = Path(folder.path, "copy.db")
         with describing(config.path, ReadError, f"copying it to {folder.path}"):
@@ -211,7 +211,7 @@ def _copy(config: SqliteSourceSection, path: Path, step: int) -> None:
         size = int(source.execute("PRAGMA page_size").fetchone()[0])
         if not step:
             begin(source, config.path)
-        source.backup(target, pages=max(1, step // size) if step else -1, progress=_Steps().look)
+        source.backup(target, pages=max(1, step // size) if step else -1, progress=_Steps().on_progress)
 
 
 class _Steps:
@@ -220,7 +220,7 @@ class _Steps:
     def __init__(self) -> None:
         self._left, self._restarts = 0, 0
 
-    def look(self, status: int, left: int, total: int) -> None:
+    def on_progress(self, status: int, left: int, total: int) -> None:
         if status in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
             error = sqlite3.OperationalError("database is locked")
             error.sqlite_errorcode = status

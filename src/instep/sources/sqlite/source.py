@@ -176,7 +176,7 @@ class SqliteSnapshot:
                 broken=frozenset(found.broken),
             )
 
-    def yields(self, read: TableRead) -> Mapping[str, DataType]:
+    def query_types(self, read: TableRead) -> Mapping[str, DataType]:
         """Return the types that a read yields: numbers and bytes as declared, all else as text; see `query_type` for
         values of other types."""
         return {c.column.name: query_type(c.source.type) for c in read.columns if c.source}
@@ -187,7 +187,7 @@ class SqliteSnapshot:
         storage = self._storage(read)
         out = ", ".join(f"{_column(c)} AS {quoted(str(c.type))}" for c in source_columns(read, columns))
         select = f"SELECT {out} FROM main.{quoted(read.source.name)} AS t"  # noqa: S608
-        within = [*_within(read, rows), *filters(read)]
+        within = [*_range_conditions(read, rows), *filters(read)]
         count, bounds = self._bounds(read, storage) if rows.lower is None else (0, [])
         parts = ranges(f"t.{quoted(storage.rowid)}", bounds)
         lane = "" if self.reader.copy else "sqlite"
@@ -222,14 +222,14 @@ class SqliteSnapshot:
         return {r.source.ref: self._written for r in reads if self._written and r.source.kind == "table"}
 
     @property
-    def unrepeatable(self) -> str:
+    def reason_not_repeatable(self) -> str:
         return "" if self.reader.copy else "programs write to the file meanwhile"
 
     @property
     def dialect(self) -> str:
         return "sqlite"
 
-    def fault(self, read: TableRead) -> str:
+    def filter_error(self, read: TableRead) -> str:
         query = rows_where(f"EXPLAIN SELECT 1 FROM main.{quoted(read.source.name)} AS t", filters(read))  # noqa: S608
         try:
             self._connection.execute(query).fetchall()
@@ -237,7 +237,7 @@ class SqliteSnapshot:
             return str(error)
         return ""
 
-    def moved(self, catalog: Catalog) -> frozenset[tuple[str, str]]:
+    def changed_tables(self, catalog: Catalog) -> frozenset[tuple[str, str]]:
         return differing(catalog, SqliteSource(self.config).discover().catalog)
 
     def _storage(self, read: TableRead) -> RowidStorage:
@@ -286,7 +286,7 @@ def _cursor_column(read: TableRead, column: str) -> Column:
     return source
 
 
-def _within(read: TableRead, rows: CursorRange) -> list[str]:
+def _range_conditions(read: TableRead, rows: CursorRange) -> list[str]:
     """Return conditions of a cursor range. The column's affinity makes a number of a bound that is written as text."""
     if rows.column is None:
         return []

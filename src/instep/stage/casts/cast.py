@@ -120,7 +120,7 @@ class _ColumnCast:
         return out
 
     def parsed(self, value: pa.Array) -> pa.Array:
-        if why := unlike(value.type, self.source, self.target):
+        if why := reason_no_form(value.type, self.source, self.target):
             raise InvalidValue(why)
         text = self.text(value)
         if isinstance(self.accepted, Json) and not isinstance(self.source, Json):
@@ -214,16 +214,16 @@ def exact(values: pa.Array, source: DataType, target: pa.DataType, inner: Inner)
         return _to_string(values, source, target), _NONE
     if types.is_timestamp(target):
         return _to_timestamp(values, source, target)
-    return _other(values, source, target, inner), _NONE
+    return _by_text(values, source, target, inner), _NONE
 
 
-def _other(values: pa.Array, source: DataType, target: pa.DataType, inner: Inner) -> pa.Array:
+def _by_text(values: pa.Array, source: DataType, target: pa.DataType, inner: Inner) -> pa.Array:
     kind = values.type
     if types.is_nested(target):
         return _nested(values, source, target, inner)
     if kind == target:
         return values
-    if why := unlike(kind, source, target):
+    if why := reason_no_form(kind, source, target):
         raise pa.ArrowInvalid(why)
     if is_text(kind):
         return _from_string(values, target)
@@ -238,7 +238,7 @@ def _other(values: pa.Array, source: DataType, target: pa.DataType, inner: Inner
     return _from_string(to_text(values, source), target)
 
 
-def unlike(kind: pa.DataType, source: DataType, target: pa.DataType) -> str:
+def reason_no_form(kind: pa.DataType, source: DataType, target: pa.DataType) -> str:
     """Return why values of `kind` have no form as `target` although their texts may look like one, else ""."""
     if types.is_fixed_size_binary(target):
         return "a number is no UUID" if isinstance(source, Boolean | Int | Decimal | Float) else ""

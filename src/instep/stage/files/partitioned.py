@@ -54,7 +54,7 @@ class OnePartitionWriter(Buffering):
         self.partition = partition
 
     def close(self) -> tuple[StagedFile, ...]:
-        self._hand_on(self._taken())
+        self._hand_on(self._pop_buffer())
         self._finish(self.partition)
         return tuple(self.files)
 
@@ -75,10 +75,10 @@ class PartitionedWriter(Buffering):
 
     def close(self) -> tuple[StagedFile, ...]:
         if self._runs is None:
-            for partition, rows in self._parted(self._taken()):
+            for partition, rows in self._parted(self._pop_buffer()):
                 self._write(partition, iter([rows]))
         else:
-            self._hand_on(self._taken())
+            self._hand_on(self._pop_buffer())
             self._drain()
         return tuple(self.files)
 

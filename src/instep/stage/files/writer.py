@@ -46,14 +46,14 @@ class Buffering(ABC):
         """Take a batch of exactly the spec's schema; raises StageError for any other."""
         assert_schema(batch.schema, self.spec)
         for part in _parts(batch):
-            self._take(part)
+            self._buffer_batch(part)
 
-    def _take(self, batch: pa.RecordBatch) -> None:
+    def _buffer_batch(self, batch: pa.RecordBatch) -> None:
         self._buffer.append(batch)
         self._rows += len(batch)
         self._bytes += batch.nbytes
         if is_group(self._rows, self._bytes):
-            self._hand_on(self._taken())
+            self._hand_on(self._pop_buffer())
 
     @property
     def bytes(self) -> int:
@@ -75,7 +75,7 @@ class Buffering(ABC):
     def _hand_on(self, group: list[pa.RecordBatch]) -> None:
         """Process a row group; groups come in the order of their rows."""
 
-    def _taken(self) -> list[pa.RecordBatch]:
+    def _pop_buffer(self) -> list[pa.RecordBatch]:
         """Return the rows that are held, which are not held any more."""
         rows, self._buffer, self._rows, self._bytes = self._buffer, [], 0, 0
         return rows
@@ -101,7 +101,7 @@ class ChunkWriter(Buffering):
     """Rows go into the files as they come."""
 
     def close(self) -> tuple[StagedFile, ...]:
-        self._hand_on(self._taken())
+        self._hand_on(self._pop_buffer())
         self._finish()
         return tuple(self.files)
 

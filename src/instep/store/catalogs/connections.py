@@ -130,7 +130,7 @@ class DestinationNames:
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    def hold(self, connection: str, destination: str, owned: Mapping[Ref, Ref]) -> None:
+    def set_owned(self, connection: str, destination: str, owned: Mapping[Ref, Ref]) -> None:
         """Make `owned` (table to namespace and name) all that a connection owns: what it had beside is free again.
         Raises Conflict, having changed nothing, if another connection owns one of them."""
         if self.of(connection) == owned:

@@ -146,7 +146,7 @@ class ConnectorStates:
                 fresh = {"shape": {}, **values}
                 transaction.execute(insert(connector_states).values(connection=connection, **fresh, at=now))
 
-    def hold(self, connection: str, entries: Iterable[tuple[Ref, str, int, str]]) -> None:
+    def add_pending(self, connection: str, entries: Iterable[tuple[Ref, str, int, str]]) -> None:
         """Record pending operations, each as (table, folder, number of operations, half of the key)."""
         now = self._db.now()
         rows = [
@@ -222,7 +222,7 @@ class OneConnector:
         with self.states.transaction():
             if state is not None:
                 self.states.save(self.connection, state, run=run, fence=fence)
-            self.states.hold(self.connection, entries)
+            self.states.add_pending(self.connection, entries)
             self.states.release(released)
 
 

@@ -28,7 +28,7 @@ class OldNames:
             for name in new:
                 transaction.execute(insert(old_names).values(connection=connection, **_values(name)))
 
-    def keep(self, connection: str, names: Iterable[OldName]) -> None:
+    def replace_all(self, connection: str, names: Iterable[OldName]) -> None:
         """Set the old names of the connection to exactly these."""
         by_number = {n.number: n for n in names}
         with self._db.write(connection) as transaction:

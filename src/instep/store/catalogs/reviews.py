@@ -20,7 +20,7 @@ from instep.model import Review
 from instep.operations.values import EXISTING, ReviewStatus
 from instep.store.catalogs.connections import ensure
 from instep.store.engine.database import Database
-from instep.store.tables.catalogs import likeness, reviews
+from instep.store.tables.catalogs import change_digest, reviews
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ class Reviews:
         with self._db.write() as transaction:
             self._close(transaction, list(ids), "open", ("approved",))
 
-    def hold(self, review_id: str, *, rule: str, why: str) -> None:
+    def require_review(self, review_id: str, *, rule: str, why: str) -> None:
         """Open a review that policy or a person had accepted; a pause stays one."""
         with self._db.write() as transaction:
             known = self._one(transaction, review_id)
@@ -316,7 +316,7 @@ def _columns(finding: DetectedChange) -> dict[str, Any]:
         "modifiers": dict(finding.modifiers),
         "evidence": dict(finding.evidence),
     }
-    return values | {"likeness": likeness(values)}
+    return values | {"likeness": change_digest(values)}
 
 
 def over(review: Review) -> str:

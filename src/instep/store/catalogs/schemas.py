@@ -24,7 +24,7 @@ from instep.store.tables.catalogs import accepted, schemas
 _VERSION = tuple(accepted.c[name] for name in AcceptedVersion.__dataclass_fields__)
 
 
-class Accepted:
+class AcceptedCatalogs:
     def __init__(self, database: Database) -> None:
         self._db = database
 

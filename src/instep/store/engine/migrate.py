@@ -81,10 +81,10 @@ def _statements(driver: str) -> tuple[str, ...]:
 
     found: list[str] = []
 
-    def keep(statement: ExecutableDDLElement, *_: Any, **__: Any) -> None:
+    def collect(statement: ExecutableDDLElement, *_: Any, **__: Any) -> None:
         found.append(str(statement.compile(dialect=engine.dialect)))
 
-    engine = create_mock_engine(f"{driver}://", keep)
+    engine = create_mock_engine(f"{driver}://", collect)
     metadata.create_all(engine, checkfirst=False)
     return tuple(found)
 

@@ -20,7 +20,7 @@ class Owner:
     started: str = ""
 
     @property
-    def gone(self) -> bool:
+    def is_ended(self) -> bool:
         """True if the process has certainly ended; False when it runs on another host."""
         if self.host != _host():
             return False

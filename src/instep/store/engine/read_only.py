@@ -11,7 +11,7 @@ from urllib.parse import quote
 from sqlalchemy import make_url
 
 from instep.errors import ConnectError
-from instep.temporary import Temporary
+from instep.temporary import TemporaryFolder
 
 _WAYS = ("mode=ro", "mode=ro&immutable=1")
 """A write-ahead log that nobody has open cannot be read without a place for its index: then there is nothing in it."""
@@ -26,9 +26,9 @@ def is_writable(url: str) -> bool:
     return os.access(folder, os.W_OK) and (not file.exists() or os.access(file, os.W_OK))
 
 
-def copied(url: str) -> tuple[str, Temporary]:
+def copied(url: str) -> tuple[str, TemporaryFolder]:
     """Return the URL of a copy of the store, empty where there is none yet, and the folder that it leaves with."""
-    file, made = _file(url), Temporary("store")
+    file, made = _file(url), TemporaryFolder("store")
     copy = Path(made.path, "state.db")
     if file is not None and file.exists():
         _copy(file, copy)

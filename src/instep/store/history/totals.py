@@ -124,7 +124,7 @@ class Positions:
         with self._db.read() as transaction:
             return int(_values(transaction, of).get(POSITION, 0))
 
-    def take(self, of: str, seconds: float) -> int | None:
+    def claim(self, of: str, seconds: float) -> int | None:
         """Return the position as `at` does and take the turn for so long; None while somebody else has it."""
         with self._db.write() as transaction:
             found, now = _values(transaction, of), self._db.now().timestamp()
@@ -133,7 +133,7 @@ class Positions:
             _put_position(transaction, TURN, of, now + seconds)
             return int(found.get(POSITION, 0))
 
-    def keep(self, of: str, number: int) -> None:
+    def advance(self, of: str, number: int) -> None:
         """Record that everything up to this event was passed on."""
         with self._db.write() as transaction:
             _put_position(transaction, POSITION, of, float(number))

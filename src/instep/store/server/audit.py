@@ -139,7 +139,7 @@ class Idempotency:
             row = transaction.execute(query).first()
         return StoredAnswer(row.request, row.status, row.body) if row else None
 
-    def keep(self, caller: str, token: str, request: bytes, status: int, body: Mapping[str, Any]) -> None:
+    def store_answer(self, caller: str, token: str, request: bytes, status: int, body: Mapping[str, Any]) -> None:
         """Store an answer in the transaction of its effect. Answers older than a day are deleted."""
         c, now = idempotency.c, self._db.now()
         with self._db.write() as transaction:

@@ -20,8 +20,8 @@ from instep.schema.changes.version import BREAKING
 from instep.schema.selection.selection import Pattern
 from instep.store.catalogs.reviews import review_of, reviews_by_ids
 from instep.store.engine.database import Database
-from instep.store.server.pages import Only, Place, page_of
-from instep.store.tables.catalogs import UNSETTLED, discoveries, likeness, reviews
+from instep.store.server.pages import Place, RowFilter, page_of
+from instep.store.tables.catalogs import UNSETTLED, change_digest, discoveries, reviews
 
 _C = reviews.c
 _AT_ONCE = 500
@@ -32,7 +32,7 @@ PAUSES = ("pause_table", "pause_connection")
 
 
 @dataclass(frozen=True)
-class ChangeSearch(Only):
+class ChangeSearch(RowFilter):
     """Filter of changes."""
 
     view: ChangeView | None = None
@@ -176,13 +176,15 @@ class ChangePages:
             rows = transaction.execute(query.group_by(*of).order_by(*of).limit(limit))
             return [ChangedTable(*row) for row in rows]
 
-    def elsewhere(self, found: Sequence[Review], scope: Collection[str] | None = None) -> Mapping[str, int]:
+    def count_elsewhere(self, found: Sequence[Review], scope: Collection[str] | None = None) -> Mapping[str, int]:
         """Return in how many other connections the same change stands, by id: of the same kind, of an object of the
         same name, and with the same words."""
-        sought = {one.id: likeness(_row(one)) for one in found}
+        sought = {one.id: change_digest(_row(one)) for one in found}
         ids = list({digest: id for id, digest in sought.items()}.values())
         other, known = reviews.alias("other"), dict[str, int]()
-        same = select(func.count()).where(other.c.likeness == _C.likeness, text(UNSETTLED), *Only(scope).where(other))
+        same = select(func.count()).where(
+            other.c.likeness == _C.likeness, text(UNSETTLED), *RowFilter(scope).where(other)
+        )
         number = same.select_from(other).correlate(reviews).scalar_subquery()
         with self._db.read() as transaction:
             for at in range(0, len(ids), _AT_ONCE):

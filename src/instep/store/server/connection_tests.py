@@ -32,7 +32,7 @@ class Setups:
             self._set(connection, error)
             self._events.add(ConnectionTested(connection, error))
 
-    def seen(self, connection: str, error: str) -> None:
+    def record_result(self, connection: str, error: str) -> None:
         """Record the result of a run, with an event only where it is news."""
         with self._db.write():
             if bool(self.broken([connection])) != bool(error):

@@ -20,7 +20,7 @@ Place = tuple[datetime, str]
 
 
 @dataclass(frozen=True)
-class Only:
+class RowFilter:
     """Filter of rows: of these connections (None: all), with one of these statuses and kinds (none: any), and with an
     id that begins so."""
 
@@ -47,7 +47,7 @@ class Pages:
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    def runs(self, only: Only, after: Place | None = None, limit: int = 100) -> list[Run]:
+    def runs(self, only: RowFilter, after: Place | None = None, limit: int = 100) -> list[Run]:
         """Return runs by their start."""
         query = page_of(runs, runs.c.started, only, after, limit)
         with self._db.read() as transaction:
@@ -94,7 +94,7 @@ class Pages:
 
 
 def page_of(
-    table: Table, at: Column[datetime], only: Only, after: Place | None, limit: int | None
+    table: Table, at: Column[datetime], only: RowFilter, after: Place | None, limit: int | None
 ) -> Select[tuple[object, ...]]:
     """Return the query of a page: rows behind a place, newest first."""
     where = only.where(table)

@@ -48,8 +48,7 @@ class Secrets:
         return keys
 
     def put(self, kind: str, name: str, field: str, value: str, *, who: str, origin: str = "") -> str:
-        """Seal a secret of a field of an object; answers its id. Those that stood there before stay until `keep`
-        lets them go."""
+        """Seal a secret of a field of an object, and return its id. Earlier ones stay until `delete_others`."""
         with self._db.write() as transaction:
             last = select(func.max(secrets.c.version)).where(*_of(kind, name), secrets.c.field == field)
             place = SecretPlace(kind, name, field, (transaction.execute(last).scalar() or 0) + 1)
@@ -79,7 +78,7 @@ class Secrets:
         with self._db.read() as transaction:
             return [_record(row) for row in transaction.execute(query)]
 
-    def keep(self, kind: str, name: str, ids: Collection[str]) -> int:
+    def delete_others(self, kind: str, name: str, ids: Collection[str]) -> int:
         """Delete all secrets of an object but these; return how many."""
         with self._db.write() as transaction:
             gone = delete(secrets).where(*_of(kind, name), secrets.c.id.not_in(list(ids)))

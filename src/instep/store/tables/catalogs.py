@@ -66,7 +66,7 @@ schemas = Table(
 )
 
 
-def likeness(row: Mapping[str, Any]) -> str:
+def change_digest(row: Mapping[str, Any]) -> str:
     """Return a digest that the same change has on any connection: of its kind, the name of its object and its words."""
     named = (row[name] for name in ("kind", "table_schema", "table_name"))
     parts = [*named, row.get("column_name", ""), row.get("summary", "")]
@@ -99,7 +99,7 @@ reviews = Table(
     Column("snoozed_until", Utc),
     Column("evidence", JSON, nullable=False, server_default="{}"),
     text_column("assignee"),
-    Column("likeness", String, nullable=False, default=lambda made: likeness(made.get_current_parameters())),
+    Column("likeness", String, nullable=False, default=lambda made: change_digest(made.get_current_parameters())),
 )
 Index(None, reviews.c.connection, reviews.c.key)
 Index("ix_reviews_object", reviews.c.table_name, reviews.c.column_name, reviews.c.kind)

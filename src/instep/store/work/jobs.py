@@ -42,7 +42,7 @@ from instep.store.engine.keyring import Keyring, Sealed, SecretPlace, seal, unse
 from instep.store.history.events import Events
 from instep.store.tables.catalogs import pauses
 from instep.store.tables.queue import jobs, rollouts
-from instep.store.work.rollouts import within
+from instep.store.work.rollouts import all_in_scope
 from instep.store.work.runs import LEASE
 
 FIRST = 15.0
@@ -108,7 +108,7 @@ class Jobs:
             now = self._db.now()
             due = due or now
             if twin := _waiting(transaction, connection, kind, key):
-                _hasten(transaction, twin, priority, due, options or {})
+                _raise_priority(transaction, twin, priority, due, options or {})
                 self._join(transaction, twin, who)
                 return self._get(transaction, twin.id), False
             if connection:
@@ -213,26 +213,26 @@ class Jobs:
         with self._db.write(common=True) as transaction:
             if retryable and job.attempt < job.attempts:
                 due = self._db.now() + backoff(job.attempt, job.id)
-                return self._again(transaction, job, error, due, result)
+                return self._requeue(transaction, job, error, due, result)
             return self.finish(job, "dead" if retryable else "failed", error=error, result=result)
 
     def give_back(self, job: Job, why: str, wait: timedelta = timedelta()) -> Job:
         """Undo a claim whose work was not finished through no fault of its own: the attempt does not count, and it
         may begin again after `wait`. Fenced as above."""
         with self._db.write(common=True) as transaction:
-            given = self._again(transaction, job, why, self._db.now() + wait, None)
+            given = self._requeue(transaction, job, why, self._db.now() + wait, None)
             if given.status == "queued":
                 back = {"attempt": job.attempt - 1}
                 transaction.execute(update(jobs).where(jobs.c.id == job.id).values(**back))
             return self._get(transaction, job.id)
 
-    def _again(
+    def _requeue(
         self, transaction: Connection, job: Job, error: str, due: datetime, result: Mapping[str, Any] | None
     ) -> Job:
         """Queue the next attempt of a job; one of the same kind that was queued meanwhile does its work: two never
         wait for the same."""
         if twin := _waiting(transaction, job.connection, job.kind, job.key):
-            _hasten(transaction, twin, job.priority, twin.due, {})
+            _raise_priority(transaction, twin, job.priority, twin.due, {})
             return self.finish(job, "failed", error=f"{error} (job {twin.id} does its work)", result=result)
         self._change(transaction, job, status="queued", error=error, due=due, lease_until=None, owner="")
         return self._get(transaction, job.id)
@@ -260,7 +260,7 @@ class Jobs:
         if job.attempt >= job.attempts:
             return self.finish(job, "dead", error=error)
         rest = backoff(job.attempt, job.id) if job.attempt > at_once else timedelta()
-        return self._again(transaction, job, error, self._db.now() + rest, None)
+        return self._requeue(transaction, job, error, self._db.now() + rest, None)
 
     def cancel(self, job_id: str, who: str) -> Job:
         """Cancel a job: a waiting one ends at once, a running one as soon as its worker hears of it. Raises Conflict
@@ -465,7 +465,7 @@ def _of(scope: Collection[str]) -> ColumnElement[bool]:
     """Return the condition that a job is about one of these connections."""
     c = jobs.c
     known = exists().where(rollouts.c.id == c.key)
-    rollout = and_(c.connection == "", c.kind == "rollout", known, within(c.key, scope))
+    rollout = and_(c.connection == "", c.kind == "rollout", known, all_in_scope(c.key, scope))
     return or_(c.connection.in_(sorted(scope)), rollout)
 
 
@@ -487,7 +487,9 @@ def _waiting(transaction: Connection, connection: str, kind: JobKind, key: str) 
     return _job(row) if row else None
 
 
-def _hasten(transaction: Connection, job: Job, priority: int, due: datetime, options: Mapping[str, Any]) -> None:
+def _raise_priority(
+    transaction: Connection, job: Job, priority: int, due: datetime, options: Mapping[str, Any]
+) -> None:
     """Make a waiting job more urgent, unless it waits for its next attempt and nobody requests it now. The options
     of both requests hold."""
     due = min(due, job.due) if priority > SCHEDULED or not job.attempt else job.due

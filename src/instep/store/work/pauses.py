@@ -78,7 +78,7 @@ class Pauses:
                 found.setdefault(pause.table, pause)
         return found
 
-    def whole(self, names: Sequence[str]) -> frozenset[str]:
+    def paused_connections(self, names: Sequence[str]) -> frozenset[str]:
         """Return those of these connections that are paused as a whole."""
         c = pauses.c
         query = select(c.connection).where(c.connection.in_(names), c.table_name == "", c.ended.is_(None))

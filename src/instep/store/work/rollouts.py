@@ -37,7 +37,7 @@ class RolloutDraft:
     who: str
 
     @property
-    def waves(self) -> int:
+    def wave_count(self) -> int:
         return max((m.wave for m in self.members), default=0)
 
 
@@ -57,7 +57,7 @@ class Rollouts:
             "sizes": list(draft.sizes),
             "gates": dict(draft.gates),
             "status": "ready",
-            "waves": draft.waves,
+            "waves": draft.wave_count,
             "who": draft.who,
             "created": now,
             "updated": now,
@@ -88,7 +88,7 @@ class Rollouts:
         if below:
             query = query.where(rollouts.c.id < below)
         if scope is not None:
-            query = query.where(within(rollouts.c.id, scope))
+            query = query.where(all_in_scope(rollouts.c.id, scope))
         with self._db.read() as transaction:
             return [_rollout(row) for row in transaction.execute(query)]
 
@@ -119,7 +119,7 @@ class Rollouts:
 
     def is_within(self, id: str, scope: Collection[str]) -> bool:
         """Return whether all connections of the rollout are among these."""
-        query = select(rollouts.c.id).where(rollouts.c.id == id, within(rollouts.c.id, scope))
+        query = select(rollouts.c.id).where(rollouts.c.id == id, all_in_scope(rollouts.c.id, scope))
         with self._db.read() as transaction:
             return transaction.execute(query).first() is not None
 
@@ -177,7 +177,7 @@ class Rollouts:
             self._set(transaction, rollout.id, **_FREE)
 
     def _check_free(self, row: Row[Any]) -> None:
-        if not row.pid or Owner(row.host, row.pid, row.pid_started).gone or row.lease_until <= self._db.now():
+        if not row.pid or Owner(row.host, row.pid, row.pid_started).is_ended or row.lease_until <= self._db.now():
             return
         raise Conflict(
             f"rollout {row.id} is carried on by process {row.pid} on {row.host.partition('/')[0]}",
@@ -190,7 +190,7 @@ class Rollouts:
             self._check(transaction, rollout)
             self._set(transaction, rollout.id, lease_until=self._db.now() + self.lease)
 
-    def wave(self, rollout: Rollout, number: int) -> None:
+    def begin_wave(self, rollout: Rollout, number: int) -> None:
         """Record that this wave begins."""
         with self._db.write() as transaction:
             self._check(transaction, rollout)
@@ -295,7 +295,7 @@ _NEXT: Mapping[RolloutStatus, str] = {
 }
 
 
-def within(rollout: ColumnElement[str], scope: Collection[str]) -> ColumnElement[bool]:
+def all_in_scope(rollout: ColumnElement[str], scope: Collection[str]) -> ColumnElement[bool]:
     """Return whether all connections of the rollout with this id are among `scope`."""
     c = rollout_members.c
     return ~exists().where(c.rollout == rollout, c.connection.not_in(sorted(scope)))

@@ -108,7 +108,7 @@ class Runs:
         row = _under_way(transaction, connection, now)
         if row is None:
             return
-        gone = Owner(row.host, row.pid, row.pid_started).gone
+        gone = Owner(row.host, row.pid, row.pid_started).is_ended
         silent = f"no sign of life since {row.lease_until - self.lease:%H:%M:%S} UTC"
         why = f"process {row.pid} has ended" if gone else silent
         error = f"interrupted: {why}"
@@ -120,7 +120,7 @@ class Runs:
         """Return runs that are recorded as running and whose process on this host has certainly ended."""
         with self._db.read() as transaction:
             rows = transaction.execute(select(runs).where(runs.c.status == "running")).all()
-        return [run_of(row) for row in rows if Owner(row.host, row.pid, row.pid_started).gone]
+        return [run_of(row) for row in rows if Owner(row.host, row.pid, row.pid_started).is_ended]
 
     def unable_to_commit(self, ids: Iterable[str]) -> frozenset[str]:
         """Return those of these ended runs that certainly commit no more: their process on this host is gone, or is
@@ -128,7 +128,7 @@ class Runs:
         with self._db.read() as transaction:
             rows = transaction.execute(select(runs).where(runs.c.id.in_(list(ids)))).all()
         owners = ((row.id, Owner(row.host, row.pid, row.pid_started)) for row in rows)
-        return frozenset(id for id, owner in owners if owner.gone or owner == this_process())
+        return frozenset(id for id, owner in owners if owner.is_ended or owner == this_process())
 
     def heartbeat(self, run: Run) -> None:
         """Extend the lease; raises Fenced once the run was taken over."""
@@ -151,7 +151,7 @@ class Runs:
             known = transaction.execute(select(runs.c.detail).where(where)).scalar_one()
             transaction.execute(update(runs).where(where).values(detail={**known, **detail}))
 
-    def settle(self, run: Run, status: RunStatus, error: str = "") -> None:
+    def record_result(self, run: Run, status: RunStatus, error: str = "") -> None:
         """Record the result of a run that was ended on record before its work, so as to hold nobody up."""
         values = {"status": status, "error": error, "ended": self._db.now()}
         with self._db.write(run.connection) as transaction:
@@ -350,7 +350,7 @@ def _under_way(transaction: Connection, connection: str, now: datetime) -> Row[A
     """Return the run that has not ended, if it is dead; RunInProgress if it is alive."""
     where = (runs.c.connection == connection, runs.c.status == "running")
     row = transaction.execute(select(runs).where(*where)).first()
-    if row is not None and row.lease_until > now and not Owner(row.host, row.pid, row.pid_started).gone:
+    if row is not None and row.lease_until > now and not Owner(row.host, row.pid, row.pid_started).is_ended:
         raise _in_progress(row)
     return row
 
@@ -399,7 +399,7 @@ def _table_run(row: Row[Any]) -> TableRun:
 class Heartbeat:
     """`with Heartbeat(store.runs, run):` extends the lease three times per lease.
 
-    `lost` becomes true once the run was taken over; `check()` then raises Fenced. A store that is busy for a
+    `is_lost` becomes true once the run was taken over; `check()` then raises Fenced. A store that is busy for a
     moment does not end the run: the next beat tries again.
     """
 
@@ -420,7 +420,7 @@ class Heartbeat:
         self._thread.join()
 
     @property
-    def lost(self) -> bool:
+    def is_lost(self) -> bool:
         return self._lost is not None
 
     def check(self) -> None:

@@ -63,7 +63,7 @@ def _same(connection: str, kind: JobKind) -> tuple[ColumnElement[bool], ...]:
 
 
 @dataclass(frozen=True)
-class Look:
+class SourceInspection:
     """A look at `source`, by the digest of its `settings`: it began at `begun`, and `connection` keeps what was seen,
     under `fingerprint`."""
 
@@ -74,7 +74,7 @@ class Look:
     begun: datetime
 
 
-class Looks:
+class SourceInspections:
     def __init__(self, database: Database) -> None:
         self._db = database
 
@@ -82,14 +82,14 @@ class Looks:
         """Return the store's clock, for the begin of a look."""
         return self._db.now()
 
-    def last(self, source: str, settings: str) -> Look | None:
+    def last(self, source: str, settings: str) -> SourceInspection | None:
         """Return the last look at the source as it is set now."""
         query = select(looks).where(looks.c.source == source, looks.c.settings == settings)
         with self._db.read() as transaction:
             row = transaction.execute(query).mappings().first()
-            return Look(**row) if row else None
+            return SourceInspection(**row) if row else None
 
-    def note(self, look: Look) -> None:
+    def note(self, look: SourceInspection) -> None:
         """Record a detection in place of the source's last one, unless that began later."""
         c = looks.c
         with self._db.write() as transaction:

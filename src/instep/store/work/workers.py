@@ -59,13 +59,13 @@ class Workers:
         with self._db.read() as transaction:
             query = select(workers).where(workers.c.seen > self._db.now() - self.lease, ~workers.c.stopping)
             rows = transaction.execute(query.order_by(workers.c.started, workers.c.id)).all()
-        return [_worker(row) for row in rows if not _owner(row).gone]
+        return [_worker(row) for row in rows if not _owner(row).is_ended]
 
-    def gone(self) -> list[str]:
+    def ended_ids(self) -> list[str]:
         """Return ids of those whose process has certainly ended: it was on this host."""
         with self._db.read() as transaction:
             rows = transaction.execute(select(workers)).all()
-        return [row.id for row in rows if _owner(row).gone]
+        return [row.id for row in rows if _owner(row).is_ended]
 
     def forget(self, ids: list[str]) -> None:
         with self._db.write(common=True) as transaction:

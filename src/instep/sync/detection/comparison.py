@@ -99,7 +99,7 @@ def gather(context: SyncContext, discovery: Discovery, *, stored: bool, recalled
     context = replace(context, selection=chosen.now, before=chosen.before)
     closed = {**unusable(discovery.catalog, accepted), **discovery.denied}
     access = restrict(discovery.catalog, accepted, closed, context.selection)
-    source = _settled(context, access.source, accepted)
+    source = _with_settings(context, access.source, accepted)
     answers = store.reviews.existing(context.name)
     missing = missing_includes(context, discovery, accepted, recalled=recalled)
     return DetectionInputs(
@@ -171,7 +171,7 @@ def _rebound(table: Table, source: Table | None) -> Table:
     return replace(table, id=source.id, columns=tuple(columns))
 
 
-def _settled(context: SyncContext, source: Catalog, accepted: Catalog) -> Catalog:
+def _with_settings(context: SyncContext, source: Catalog, accepted: Catalog) -> Catalog:
     """Return the source with the keys and cursors of the settings; a hashed column is text."""
     known = {now.ref: accepted.by_ref[ref] for ref, now in pair_tables(accepted.tables, source).items()}
     chosen = context.store.choices.of(context.name)

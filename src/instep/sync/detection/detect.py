@@ -65,7 +65,7 @@ from instep.schema.policy.similarity import RenameInference
 from instep.schema.selection.overrides import Switch, moves
 from instep.schema.selection.selection import Pattern, is_on, unmatched
 from instep.sources.base import Discovery, Snapshot, TableStats
-from instep.sources.stream import Moved, Streams
+from instep.sources.stream import MigratedSource, Streams
 from instep.store.catalogs.discoveries import CachedDiscovery
 from instep.store.catalogs.reviews import DetectedChange
 from instep.sync.context import Ref, SyncContext
@@ -75,7 +75,7 @@ from instep.sync.detection.comparison import Comparison, DetectionInputs, compar
 from instep.sync.detection.drift import Drift
 from instep.sync.detection.four_eyes import out_of_sight, second_person
 from instep.sync.detection.new_objects import left_out_at_birth, record_listing
-from instep.sync.detection.privacy import PrivacyGuard, Suspects, split, suspects
+from instep.sync.detection.privacy import PrivacyGuard, Suspects, find_personal_columns, split
 from instep.sync.detection.privacy import require_reviews as hold_personal
 from instep.sync.detection.refused import state_of, still_refused
 from instep.sync.detection.rename_inference import Opened, RenameCandidate, infer_renames
@@ -214,8 +214,8 @@ def _adopt_catalog(context: SyncContext) -> bool:
     """Accept what was accepted at the product that read the source before, so that what has come since is a change.
     Return whether there was anything. Its tables are made by the next plan, as any that the destination has not."""
     source = context.source
-    known = source.accepted_elsewhere() if isinstance(source, Moved) else None
-    if known is None or not isinstance(source, Moved):
+    known = source.accepted_elsewhere() if isinstance(source, MigratedSource) else None
+    if known is None or not isinstance(source, MigratedSource):
         return False
     found = detect(context, known, count=False, recalled=True)
     catalog = accept(found.decisions, Catalog(), found.source)
@@ -258,7 +258,7 @@ def sample(
 ) -> Evidence:
     """Read what the changes raise questions about: values of new columns, rows of suspected renames, earlier types."""
     context, answers = inputs.context, dict(inputs.answers)
-    personal = suspects(context, comparison.changes, inputs.source, answers, look=assumed is None)
+    personal = find_personal_columns(context, comparison.changes, inputs.source, answers, look=assumed is None)
     changes = split(comparison.changes, personal)
     left = left_behind(_columns_answered(answers), changes, inputs.accepted, inputs.source)
     fingerprint = ApprovalFingerprint.of([*changes, *left], inputs.source, inputs.accepted)
@@ -302,7 +302,7 @@ def decide_changes(
     decisions = hold_personal(guard.require_reviews(met.decisions), evidence.personal)
     bounded = _bounded(inputs, evidence, decisions)
     decisions = explained(bounded, evidence.overflow, f"{context.naming.prefix}extra")
-    decisions = second_person(context, met.settled(defer_blocked(decisions, accepted)), answers)
+    decisions = second_person(context, met.block_names(defer_blocked(decisions, accepted)), answers)
     return _result(inputs, comparison, evidence, decisions, proposals, stored=stored)
 
 

@@ -19,7 +19,7 @@ from instep.schema.planning.plan import Plan
 from instep.schema.planning.step import RecordIdentity, Step, UndropColumn, step
 from instep.schema.policy.policy import Decision
 from instep.sync.context import Ref, SyncContext
-from instep.sync.journal import never_loaded, touched
+from instep.sync.journal import never_loaded, touched_tables
 
 KIND = DestinationDrifted.kind
 
@@ -61,7 +61,7 @@ def compare(context: SyncContext, accepted: Catalog) -> Drift:
     before = context.store.schemas.latest(context.name, "destination")
     if before is None:
         return Drift()
-    half = touched(context)
+    half = touched_tables(context)
     refs = {t.ref: destination_ref(t, context.naming) for t in accepted.tables if not t.retained}
     left = {ref: table for ref, at in refs.items() if at not in half and (table := before.get(at))}
     there, _ = inspected(context, [refs[ref] for ref in left])

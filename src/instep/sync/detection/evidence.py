@@ -30,14 +30,16 @@ from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.filters import where_of
 
 
-def current(met: RowLookup, prefix: str) -> RowLookup:
+def current(lookup: RowLookup, prefix: str) -> RowLookup:
     """Return the table without ended versions (read-only); unchanged for a table without versions."""
     mark = f"{prefix}current"
-    if mark not in met.rows.column_names:
-        return met
-    stands = pc.fill_null(met.rows.column(mark), False)
+    if mark not in lookup.rows.column_names:
+        return lookup
+    stands = pc.fill_null(lookup.rows.column(mark), False)
     indices = pc.indices_nonzero(stands).to_pylist()
-    return replace(met, rows=met.rows.take(pa.array(indices, pa.int64())), numbers=[met.numbers[i] for i in indices])
+    return replace(
+        lookup, rows=lookup.rows.take(pa.array(indices, pa.int64())), numbers=[lookup.numbers[i] for i in indices]
+    )
 
 
 LARGEST = 50_000_000
@@ -113,7 +115,7 @@ def values_of_rename(
     one = work.column(rename.before.name, rename.after.name)
     if why := work.withheld(one.old.name) or work.withheld(one.name):
         return why
-    found = work.matching([one]) if work.keys else work.heaps(one)
+    found = work.matching([one]) if work.keys else work.first_rows(one)
     if isinstance(found, Sample):
         return found.note
     old, new = found.columns[0]
@@ -255,10 +257,10 @@ class _EvidenceReader:
 
     def by_values(self, one: _Column) -> Sample:
         """Return the evidence of a column in two sets of values."""
-        old, new = self.heaps(one).columns[0]
-        return _heaps(old, new, hide=self.is_hashed(one))
+        old, new = self.first_rows(one).columns[0]
+        return _compare_multisets(old, new, hide=self.is_hashed(one))
 
-    def heaps(self, one: _Column) -> _Matching:
+    def first_rows(self, one: _Column) -> _Matching:
         """Return two heaps of values: those of the first rows on each side."""
         new = self.source_rows([one], spread=False)[0].to_pylist()
         old: list[Any] = []
@@ -283,7 +285,7 @@ class _EvidenceReader:
             return [pa.nulls(0, self.target(c)) for c in columns]
         step = max(1, len(batch) // SAMPLE) if spread else 1
         batch = batch.take(pa.array(range(0, len(batch), step), pa.int64())).slice(0, SAMPLE if spread else len(batch))
-        yields, place = self.snapshot.yields(read), {name: i for i, name in enumerate(source)}
+        yields, place = self.snapshot.query_types(read), {name: i for i, name in enumerate(source)}
         return [self.conformed(c, batch.column(place[c.new.name]), yields[c.new.name]) for c in columns]
 
     def target(self, one: _Column) -> pa.DataType:
@@ -332,7 +334,7 @@ def _compared(old: Sequence[Any], new: Sequence[Any], *, hide: bool) -> Sample:
     return _described(Sample("key", len(old), len(both), same), old, new, hide=hide)
 
 
-def _heaps(old: Sequence[Any], new: Sequence[Any], *, hide: bool) -> Sample:
+def _compare_multisets(old: Sequence[Any], new: Sequence[Any], *, hide: bool) -> Sample:
     """Compare both sides as multisets."""
     left, right = (Counter(repr(v) for v in side if v is not None) for side in (old, new))
     rows = max(left.total(), right.total())

@@ -45,7 +45,7 @@ def fault_of(context: SyncContext, snapshot: Snapshot, read: TableRead) -> Proje
             f"table {read.table.path} has a filter, and sources of the type {context.source.kind} have none",
             hint="take `filter` out of its settings",
         )
-    why = _text_fault(snapshot, read) or snapshot.fault(read)
+    why = _text_fault(snapshot, read) or snapshot.filter_error(read)
     if not why:
         return None
     return ProjectError(

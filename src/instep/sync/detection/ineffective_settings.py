@@ -26,15 +26,15 @@ from instep.sync.context import SyncContext
 
 
 def ineffective_settings(
-    context: SyncContext, source: Catalog, settled: Catalog, closed: Iterable[tuple[str, ...]]
+    context: SyncContext, source: Catalog, configured: Catalog, closed: Iterable[tuple[str, ...]]
 ) -> tuple[str, ...]:
-    """Return a sentence each. `settled`: the selected tables of the source with the keys and cursors of the settings;
-    `closed`: what may not be read."""
+    """Return a sentence each. `configured`: the selected tables of the source with the keys and cursors of the
+    settings; `closed`: what may not be read."""
     tables, hidden = {t.path: t for t in source.tables}, {".".join(filter(None, path)) for path in closed}
     found = dict[str, None]()
     for path, columns in sorted(context.tables_named.items()):
         if (table := tables.get(path)) is not None:
-            found |= dict.fromkeys(_of_table(table, settled, context.settings(table), columns))
+            found |= dict.fromkeys(_of_table(table, configured, context.settings(table), columns))
         elif path not in hidden:
             found[
                 f"the project file sets up a table {path}, which the source does not have{_suggestion(path, tables)}"
@@ -42,14 +42,14 @@ def ineffective_settings(
     return tuple(found)
 
 
-def _of_table(table: Table, settled: Catalog, settings: TableSettings, columns: Sequence[str]) -> Iterator[str]:
+def _of_table(table: Table, configured: Catalog, settings: TableSettings, columns: Sequence[str]) -> Iterator[str]:
     own = table.by_name
     for name in columns:
         if name not in own:
             yield f"{table.path}: `columns` names {name}, which the table does not have{_suggestion(name, own)}"
     for name in unknown_names(table, settings.types):
         yield f"{table.path}: `types` names {name}, which is neither a column nor a type of it{_suggestion(name, own)}"
-    now: Mapping[Ref, Table] = settled.by_ref
+    now: Mapping[Ref, Table] = configured.by_ref
     if (read := now.get(table.ref)) is None:
         return
     if settings.cursor and settings.cursor not in own and read.cursor is None:
@@ -86,7 +86,7 @@ def missing_includes(
     lost = [text for text in requested if not any(map(Pattern(text).matches, known))]
     theirs = [text for text in context.scope.include if not _fits(text, known.values())]
     every: Mapping[str, Table] = {}
-    if (lost or theirs) and (before := _ever(context.store.reviews, context.name)):
+    if (lost or theirs) and (before := _reviewed_tables(context.store.reviews, context.name)):
         lost = [text for text in lost if not any(Pattern(text).matches(".".join(filter(None, r))) for r in before)]
         theirs = [text for text in theirs if not _fits(text, (Table(*ref, ()) for ref in before))]
     if theirs and not recalled:
@@ -107,11 +107,11 @@ def _excluded(context: SyncContext, discovery: Discovery, tables: Mapping[str, T
     """Yield the patterns of `include` whose tables are all excluded by the project file, each with an error: exact
     names, and others where nothing is left to read."""
     nothing_left = not any(is_on(context.selection, t)[0] for t in discovery.catalog.tables)
-    of_source = [(text, f"source {context.scope.source}", _loosely(text)) for text in context.scope.exclude]
+    of_source = [(text, f"source {context.scope.source}", _lenient_matcher(text)) for text in context.scope.exclude]
     ours = [(p.text, f"connection {context.name}", p.matches) for p in context.project_selection.exclude_tables]
     both = [*of_source, *ours]
     theirs = [
-        (text, f"source {context.scope.source}", _loosely(text), both if nothing_left else of_source)
+        (text, f"source {context.scope.source}", _lenient_matcher(text), both if nothing_left else of_source)
         for text in context.scope.include
     ]
     own = [(p.text, f"connection {context.name}", p.matches, both) for p in context.project_selection.include]
@@ -147,7 +147,7 @@ def missing_columns(context: SyncContext, discovery: Discovery) -> Mapping[str, 
     lost = {
         text: key
         for text, key in context.scope.columns.items()
-        if Pattern(text).is_exact and text not in there and not _within(text, hidden) and not outside(text)
+        if Pattern(text).is_exact and text not in there and not _is_column_of(text, hidden) and not outside(text)
     }
     for version in context.store.schemas.history(context.name, "source") if lost else ():
         past = _columns(context.store.schemas.catalog(context.name, "source", version.version))
@@ -166,13 +166,13 @@ def _columns(catalog: Catalog) -> set[str]:
     return {f"{t.path}.{c.name}" for t in catalog.tables for c in t.columns}
 
 
-def _within(column: str, tables: Collection[str]) -> bool:
+def _is_column_of(column: str, tables: Collection[str]) -> bool:
     return any(column.startswith(f"{path}.") for path in tables)
 
 
 def _outside(context: SyncContext) -> Callable[[str], bool]:
     """Return a test whether the source's section excludes the table of a column."""
-    included, left_out = map(_loosely, context.scope.include), map(_loosely, context.scope.exclude)
+    included, left_out = map(_lenient_matcher, context.scope.include), map(_lenient_matcher, context.scope.exclude)
     let_in, excluded = tuple(included), tuple(left_out)
 
     def outside(column: str) -> bool:
@@ -188,7 +188,7 @@ def _of_columns(text: str, known: Sequence[str]) -> str:
     return f"did you mean {' or '.join(lowered[one] for one in near)}?" if near else "no name is like it"
 
 
-def _loosely(text: str) -> Callable[[str], bool]:
+def _lenient_matcher(text: str) -> Callable[[str], bool]:
     """Return how a source's pattern, which may leave the schema out, matches the path of a table."""
     pattern = Pattern(text)
     return lambda path: pattern.matches(path) or pattern.matches(path.partition(".")[2])
@@ -204,7 +204,7 @@ def _tables(denied: Iterable[tuple[str, ...]]) -> set[Ref]:
     return {(path[0], path[1]) for path in denied if len(path) > 1}
 
 
-def _ever(reviews: Reviews, connection: str) -> set[Ref]:
+def _reviewed_tables(reviews: Reviews, connection: str) -> set[Ref]:
     return {r.table for r in reviews.find(connection) if any(r.table)}
 
 

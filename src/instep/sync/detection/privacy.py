@@ -59,11 +59,11 @@ class PrivacyGuard:
     def _one(self, decision: Decision) -> Decision:
         if not decision.applied or decision.by_person:
             return decision
-        if not (why := self._why(decision.change)):
+        if not (why := self._reason(decision.change)):
             return decision
         return replace(decision, action="review", rule=RULE, effect="", why=why)
 
-    def _why(self, change: Change) -> str:
+    def _reason(self, change: Change) -> str:
         match change:
             case ColumnRenamed() if self._shows(change.table, change.before.name, change.table, change.after.name):
                 return _asks(f"{change.before.name} is hashed and {change.after.name} would not be", "hash")
@@ -86,12 +86,12 @@ class PrivacyGuard:
                 return _asks(f"it was excluded as {table.path}", "exclude")
             gone = "" if change.after.id else self._gone_with(change.after)
             return _asks(f"{gone} is hashed or switched off, and gone since this table came", "hash") if gone else ""
-        if change.after.id is None and (gone := self._gone(change)):
+        if change.after.id is None and (gone := self._replaced_column(change)):
             return _asks(f"{gone} is hashed or switched off, and gone since this column came", "hash")
-        old = self._before(change)
+        old = self._earlier_column(change)
         return _asks(f"it was excluded as {old.name}", "exclude") if old else ""
 
-    def _gone(self, change: ColumnAdded) -> str:
+    def _replaced_column(self, change: ColumnAdded) -> str:
         """Return the hashed or excluded column that went as this one came: without ids it may be the same one
         renamed."""
         now = self.source.get(change.table)
@@ -121,7 +121,7 @@ class PrivacyGuard:
     def _by_id(self) -> Mapping[str, Table]:
         return {t.id: t for t in self.last.tables if t.id}
 
-    def _before(self, change: ColumnAdded) -> Column | None:
+    def _earlier_column(self, change: ColumnAdded) -> Column | None:
         """Return the excluded column that the added one was when the source was last seen."""
         now = self.accepted.get(change.table)
         table = self._by_id.get((now and now.id) or "", self.last.get(change.table))
@@ -163,7 +163,7 @@ class _New:
         return ColumnAdded(self.table.ref, self.column, self.position)
 
 
-def suspects(
+def find_personal_columns(
     context: SyncContext,
     changes: Sequence[Change],
     source: Catalog,
@@ -187,7 +187,7 @@ def suspects(
                 unclear.append(new)
     if context.protect.mode == "on" and look and unclear:
         found |= _by_values(context, unclear)
-    return {**found, **_whole(changes, found)}
+    return {**found, **_unacceptable_tables(changes, found)}
 
 
 def _new(change: Change, source: Catalog) -> Iterator[_New]:
@@ -216,7 +216,7 @@ def _known(answers: Mapping[str, Review], new: _New, change: Change) -> str:
     return ""
 
 
-def _whole(changes: Sequence[Change], found: Suspects) -> Suspects:
+def _unacceptable_tables(changes: Sequence[Change], found: Suspects) -> Suspects:
     """Return tables that cannot be accepted without a column that looks personal: it is in the key, is the cursor,
     or the table replaces another one."""
     suspected: dict[tuple[Ref, str], str] = {}

@@ -59,7 +59,7 @@ def record_refused(context: SyncContext, decisions: Sequence[Decision], reviews:
         review = reviews.get(key(decision.change))
         if decision.rule != RULE or review is None:
             continue
-        context.store.reviews.hold(review.id, rule=RULE, why=decision.why)
+        context.store.reviews.require_review(review.id, rule=RULE, why=decision.why)
         if review.status == "approved" or review.rule != RULE:
             new = context.run is not None and review.first_seen >= context.run.started and review.status == "open"
             event_type = ReviewNeeded if new else ChangeReopened

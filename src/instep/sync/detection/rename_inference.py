@@ -42,11 +42,11 @@ from instep.schema.policy.similarity import (
     as_renames,
     automatic,
     candidates,
-    crossing,
-    suspicions,
+    select_inferences,
+    swap_candidate,
     swapped_types,
     threshold_of,
-    weigh,
+    with_sample,
 )
 from instep.sources.base import Discovery, Snapshot
 from instep.store.catalogs.reviews import DetectedChange
@@ -110,10 +110,10 @@ def infer_renames(
     sides = (*changes, *silent_sides(changes, discovery, approval.accepted))
     found = candidates((c for c in sides if explicit(c) is None), refused=refused)
     types = [pair for pair in swapped_types(changes) if explicit(pair[0]) is explicit(pair[1]) is None]
-    turned = [(crossing(a, b), crossing(b, a)) for a, b in types]
+    turned = [(swap_candidate(a, b), swap_candidate(b, a)) for a, b in types]
     weighed = (*found, *(c for pair in turned for c in pair))
     samples = _samples(context, weighed, discovery, approval, answers, opened) if weighed else {}
-    fresh = suspicions(found, threshold_of(context.policy), samples)
+    fresh = select_inferences(found, threshold_of(context.policy), samples)
     known = {key(c) for c in changes}
     let_in = automatic((s for s in fresh if known.issuperset(s.sides)), changes, context.policy, context.tags)
     existing = _open_proposals(
@@ -138,7 +138,7 @@ def _swaps(
     samples: Mapping[str, Sample],
 ) -> Iterator[tuple[str, str]]:
     for (a, b), ways in zip(types, turned, strict=True):
-        both = [weigh(c, samples.get(key(c.rename))) for c in ways]
+        both = [with_sample(c, samples.get(key(c.rename))) for c in ways]
         if all(s.score >= SWAPPED for s in both):
             lines = "; ".join(s.line for s in both)
             why = f"the names {a.before.name} and {b.before.name} may have been swapped ({lines})"

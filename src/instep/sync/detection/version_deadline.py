@@ -20,7 +20,7 @@ def check_version(context: SyncContext) -> tuple[str, ...]:
     if not isinstance(context.source, VersionedSource) or not (version := context.source.connector_version()):
         return ()
     changes, streams = context.source.breaking_changes(), _streams(context)
-    passed = due(changes, version, streams, context.store.looks.now().date())
+    passed = due(changes, version, streams, context.store.inspections.now().date())
     stopping = [one for one in passed if one.action == "disable"]
     command = f"`instep source upgrade {context.scope.source}`"
     if stopping:

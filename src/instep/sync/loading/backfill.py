@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 
 from instep.crash import crashpoint
-from instep.destinations.base import Commit, Fill, Filled, Ref
+from instep.destinations.base import BackfillResult, Commit, Fill, Ref
 from instep.errors import Blocked, Conflict, InstepError
 from instep.model import Run, TableRun
 from instep.operations.queries.work import FillEstimate
@@ -77,7 +77,7 @@ class _RunningBackfill:
 
 
 @dataclass
-class Filling:
+class BackfillWork:
     """The fills of one run. `by_person`: asked for by a command, so that no window and no budget holds them up."""
 
     context: SyncContext
@@ -86,7 +86,7 @@ class Filling:
     progress: Progress
     outcome: RunOutcome
     scope: RunScope
-    begun: float = field(default_factory=time.monotonic)
+    started: float = field(default_factory=time.monotonic)
 
     @property
     def by_person(self) -> bool:
@@ -165,7 +165,7 @@ class Filling:
             works = self._works(found, detection, snapshot)
             self.progress.tables({w.pending.table.path: _rows(detection, w) for w in works.values()})
             staged = self._stage(works, snapshot)
-            moved = snapshot.moved(
+            moved = snapshot.changed_tables(
                 Catalog.of({w.load.read.source.ref: w.load.read.source for w in works.values()}.values())
             )
         context.store.runs.check(self.run)
@@ -200,7 +200,7 @@ class Filling:
         ref, settings = destination_ref(table, context.naming), context.settings(table)
         target, meta = context.destination.write.target(ref), f"{context.naming.prefix}meta"
         needed = (*table.key, *(c.name for c in pending.columns))
-        columns = stage_columns(read, snapshot.yields(read), needed, target.types)
+        columns = stage_columns(read, snapshot.query_types(read), needed, target.types)
         names = {*(c.name for c in columns), meta}
         schema = pa.schema([f for f in target.schema if f.name in names or value_of(f) is not None])
         decided = on_invalid_value_of(detection).get(table.ref, "quarantine")
@@ -264,13 +264,13 @@ class Filling:
                     if backfill.scope == "column":
                         self.context.store.loaded.fill(self.context.name, backfill.table, backfill.column)
             crashpoint("fill.done")
-        self._tell(work, staged, done, time.monotonic() - started)
+        self._report(work, staged, done, time.monotonic() - started)
 
     def _clear(self, work: _RunningBackfill) -> None:
         with suppress(InstepError):
             remove(work.spec.location, work.spec.io)
 
-    def _fill(self, work: _RunningBackfill, staged: Staged) -> Filled:
+    def _fill(self, work: _RunningBackfill, staged: Staged) -> BackfillResult:
         context, pending = self.context, work.pending
         if work.load.declared:
             check_unique(self.engine, work.load, work.spec, staged.files)
@@ -291,14 +291,14 @@ class Filling:
 
     def _go_on(self, pending: PendingBackfill) -> bool:
         minutes = 0.0 if self.by_person else self.context.backfill_limits.max_minutes
-        return (not minutes or time.monotonic() - self.begun < minutes * 60) and self._is_pending(pending)
+        return (not minutes or time.monotonic() - self.started < minutes * 60) and self._is_pending(pending)
 
     def _is_pending(self, pending: PendingBackfill) -> bool:
         """Return whether the backfill is still pending: somebody may cancel it at any time."""
         waiting = {b.number for b in self.context.store.backfills.waiting(self.context.name)}
         return any(b.number in waiting for b in pending.backfills)
 
-    def _tell(self, work: _RunningBackfill, staged: Staged, done: Filled, seconds: float) -> None:
+    def _report(self, work: _RunningBackfill, staged: Staged, done: BackfillResult, seconds: float) -> None:
         pending = work.pending
         text = f"filled in {counted(done.rows, 'row')} loaded before, {counted(done.files, 'file')} rewritten"
         then = "the next sync continues" if self._is_pending(pending) else "then it was cancelled"
@@ -396,4 +396,4 @@ def _sized(context: SyncContext, found: PlanPreview, one: _Table) -> Iterator[Re
     )
 
 
-__all__ = ["Filling", "whole_tables"]
+__all__ = ["BackfillWork", "whole_tables"]

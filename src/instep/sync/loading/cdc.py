@@ -20,7 +20,7 @@ from instep.errors import Blocked, InstepError, ProjectError
 from instep.model import Run
 from instep.schema.planning.projection import TableRead
 from instep.sources.base import Snapshot
-from instep.sources.log import ChangeLog, FindsPlace, FollowedTable, LogRead, Logs, LogState, LogUnreadable
+from instep.sources.log import ChangeLog, FollowedTable, LogRead, Logs, LogState, LogUnreadable, ReplicaPositions
 from instep.sync.context import Ref, SyncContext
 from instep.sync.loading.load_table import TableResult
 from instep.sync.loading.table_load import Load
@@ -35,7 +35,7 @@ ANOTHER = (
 
 
 @dataclass
-class Following:
+class CdcSession:
     """CDC of one run, shared by its passes."""
 
     context: SyncContext
@@ -167,7 +167,7 @@ class Following:
             at = self._at.get(ref) or self._mirrored(ref)
             if last.get("server") != self._state.server and not self._at.get(ref):
                 at = self._place_here(last)
-            if at and not self.anew and ref not in self._left and not self.log.fault(at):
+            if at and not self.anew and ref not in self._left and not self.log.position_error(at):
                 found[read.source.ref] = at
         return found
 
@@ -175,7 +175,7 @@ class Following:
         """Return the place in this server's log of what a record says of another server's; "" if it cannot be told, or
         need not be."""
         known = str(record.get("seen") or record.get("at") or ""), str(record.get("covered", ""))
-        if self.anew or not all(known) or not isinstance(self.log, FindsPlace):
+        if self.anew or not all(known) or not isinstance(self.log, ReplicaPositions):
             return ""
         if known not in self._found_places:
             self._found_places[known] = self.log.place_of(*known)
@@ -266,7 +266,7 @@ class Following:
         assert self.log is not None
         assert self._state is not None
         assert self._found is not None
-        if why := self.log.fault(at):
+        if why := self.log.position_error(at):
             if whole or self.anew:
                 return None, ""
             table = self._reads[ref].table.path
@@ -327,7 +327,7 @@ class Following:
         before the last row of the run is committed: later passes and fills read later rows. Without it a position is
         good for this server alone."""
         try:
-            covered = self.log.covered() if self.saved and isinstance(self.log, FindsPlace) else ""
+            covered = self.log.covered() if self.saved and isinstance(self.log, ReplicaPositions) else ""
         except InstepError:
             return
         server = self._state.server if covered and self._state else None
@@ -345,7 +345,9 @@ class Following:
         hold = HOLD if self._state.ours else to
         known = {ref: at for ref in self._reads if (at := self._at.get(ref) or self._mirrored(ref))}
         try:
-            known = {ref: (self._state.confirmed or at) if self.log.fault(at) else at for ref, at in known.items()}
+            known = {
+                ref: (self._state.confirmed or at) if self.log.position_error(at) else at for ref, at in known.items()
+            }
         except InstepError as error:
             self.note(f"the server keeps its log until the next sync: {error.message}")
             return

@@ -72,7 +72,7 @@ _RECORD_EVERY = 0.5
 of its reports, for nothing may come behind one for long."""
 
 
-def _unheard(counts: object) -> None:
+def _ignore_counts(counts: object) -> None:
     pass
 
 
@@ -133,7 +133,7 @@ class Streaming:
     _reads: Mapping[Ref, TableRead] = field(default_factory=dict)
 
     @property
-    def alone(self) -> bool:
+    def is_partial(self) -> bool:
         """Whether only some tables of all that are sent are taken."""
         return bool(self.scope.tables) and self.granularity != "table"
 
@@ -153,14 +153,14 @@ class Streaming:
         assert isinstance(source, Streams)
         self.granularity = source.granularity()
         scope = self._scope_of_run()
-        if self.alone and not self.anew:
+        if self.is_partial and not self.anew:
             raise Blocked(
                 f"connection {self.context.name} syncs all of its tables together: one alone would lose the rows of "
                 "the others",
                 hint="`instep sync` without --table, or with --full to have these tables sent again from the start",
             )
         follows = self.progress if isinstance(self.progress, FollowsConnector) else None
-        on_counts = follows.operations if follows else _unheard
+        on_counts = follows.operations if follows else _ignore_counts
         with source.stream(
             anew=self.anew,
             scope=scope,
@@ -180,7 +180,7 @@ class Streaming:
             what = "the connector sends everything again" if self.granularity == "run" else "it is sent from the start"
             self.outcome.note(f"{', '.join(sorted(again - self.scope.again))} waits for all of its rows, so {what}")
         if self.granularity == "run":
-            self.anew = self.anew or bool(again and not self.alone)
+            self.anew = self.anew or bool(again and not self.is_partial)
             return EVERYTHING
         only = self.scope.tables if self.granularity == "table" and self.scope.tables else None
         selection = self.context.selection
@@ -208,31 +208,31 @@ class Streaming:
             follows.on_log_line(line)
 
     @property
-    def whole(self) -> frozenset[Ref]:
+    def completed_tables(self) -> frozenset[Ref]:
         """The tables that wait no more for all of their rows. A run of some tables saves no state, so that one which
         ends early brings them nothing that later runs would go on from."""
         if self._stream is None:
             return frozenset()
         refs = {r.table.ref: r.table.path for r in self._reads.values() if self.starts(r)}
         if not self._ended:
-            return frozenset() if self.alone else (self._complete & refs.keys()) - self.missed
+            return frozenset() if self.is_partial else (self._complete & refs.keys()) - self.missed_tables
         sent = frozenset(ref for ref, path in refs.items() if path in (self.scope.tables or {path}))
-        return sent - (rebuilds(self.context) - self._rebuilt) - self.missed
+        return sent - (rebuilds(self.context) - self._rebuilt) - self.missed_tables
 
     @property
-    def silent(self) -> tuple[TableRead, ...]:
+    def unsent_tables(self) -> tuple[TableRead, ...]:
         """The loaded tables that were to be sent from their first row on and of which nothing came: their rows stay."""
-        whole, loaded = self.whole - self._taken, self.context.store.loaded.of(self.context.name)
+        whole, loaded = self.completed_tables - self._taken, self.context.store.loaded.of(self.context.name)
         return tuple(r for r in self._reads.values() if r.table.ref in whole and r.table.ref in loaded)
 
     def served(self, waiting: Sequence[Backfill]) -> set[int]:
         """Return the numbers of those for which all has come that they ask for: one that was asked for behind a table's
         first rows of this run is about these rows, too."""
-        whole = self.whole
+        whole = self.completed_tables
         return {b.number for b in waiting if b.table in whole and b in self._begun.get(b.table, (b,))}
 
     @property
-    def missed(self) -> frozenset[Ref]:
+    def missed_tables(self) -> frozenset[Ref]:
         """The tables of which this run has left operations, which only another run from the start brings."""
         return frozenset(r.table.ref for r in self._reads.values() if r.source.ref in self._missed)
 
@@ -270,7 +270,7 @@ class Streaming:
     def _unbuilt(self) -> frozenset[Ref]:
         """The tables that are to be built anew, and sent from their first row on, of which nothing came so far."""
         started = {r.table.ref for r in self._reads.values() if self.starts(r)}
-        return (rebuilds(self.context) & started) - self._rebuilt - self.missed
+        return (rebuilds(self.context) & started) - self._rebuilt - self.missed_tables
 
     def _has_unbuilt(self) -> bool:
         """Return whether tables that are built anew got no row from a run that has sent everything: one pass empties
@@ -305,7 +305,7 @@ class Streaming:
 
     def is_late(self, read: TableRead, rebuilt: frozenset[Ref]) -> bool:
         """Return whether the table is to be built anew, for which this run does not bring all of its rows."""
-        return read.table.ref in rebuilt and (not self.starts(read) or read.table.ref in self.missed)
+        return read.table.ref in rebuilt and (not self.starts(read) or read.table.ref in self.missed_tables)
 
     def is_lost(self, read: TableRead, state: LoadState | None) -> bool:
         """Return whether the table's rows are gone from the destination, and this run does not bring all of them: the
@@ -349,13 +349,13 @@ class Streaming:
         if self._failed(left) or any(d.error is not None for d in done):
             self.broken = True
             return
-        waiting = frozenset() if self.alone else frozenset(ref for ref in left if self._waits(ref, detection))
-        self._missed |= (self.stream.came & left) - waiting
+        waiting = frozenset() if self.is_partial else frozenset(ref for ref in left if self._waits(ref, detection))
+        self._missed |= (self.stream.received_tables & left) - waiting
         self._remember([d.load for d in done])
-        if self.alone:
+        if self.is_partial:
             return
-        self.stream.leave(self.stream.left | ((self.stream.came & left) - waiting - self._reads.keys()))
-        self.stream.hold(waiting)
+        self.stream.leave(self.stream.left | ((self.stream.received_tables & left) - waiting - self._reads.keys()))
+        self.stream.make_pending(waiting)
         self.context.store.runs.check(self.run)
         self.stream.done(frozenset(loaded), run=self.run.id, fence=self.run.fence)
         self._complete |= {d.load.table.ref for d in done if d.load.complete}

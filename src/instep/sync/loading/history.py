@@ -46,7 +46,7 @@ from instep.sync.loading.version_rows import (
     LastMoments,
     VersionColumns,
     Which,
-    together,
+    combined_hashes,
 )
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class _Versions:
         return self.spec.system
 
     def all(self) -> LoadOutcome:
-        last, before = self.look()
+        last, before = self.last_moment()
         if before:
             self.begin(last)
             crashpoint("history.begun")
@@ -153,7 +153,7 @@ class _Versions:
             self.spec.synced,
         )
 
-    def look(self) -> tuple[int, bool]:
+    def last_moment(self) -> tuple[int, bool]:
         """Return the last moment that the table's versions tell of, and whether it has rows that are none yet."""
         if self.large is not None:
             return self.large.last_moment()
@@ -205,20 +205,20 @@ class _Versions:
         places = (names.index(n) for n in (s.current, s.deleted, s.valid_from))
         return VersionColumns(numbered(self.spec.schema), tuple(map(names.index, self.how.key)), *places)
 
-    def touched(self, plan: VersionPlan) -> Hashes | None:
+    def affected_hashes(self, plan: VersionPlan) -> Hashes | None:
         """Return the hashes of the keys whose rows have to be looked at, in a large table; None: of all."""
         if self.large is None:
             return None
         if self.how.complete:
             return self.large.differing(self.files, plan.values)
         own = self.large.staged_hashes(self.files, self.how.requested)
-        return together(own, self.large.differing(self.how.keys, ())) if self.how.keys else own
+        return combined_hashes(own, self.large.differing(self.how.keys, ())) if self.how.keys else own
 
     def fill(self, db: duckdb.DuckDBPyConnection, plan: VersionPlan) -> None:
         """Make `staged`, `known` and `met`."""
-        schema, touched = numbered(self.spec.schema), self.touched(plan)
+        schema, touched = numbered(self.spec.schema), self.affected_hashes(plan)
         self.staged(db, "staged", self.files, self.spec.schema.names, touched)
-        db.execute(f"DELETE FROM staged WHERE n IN ({plan.older})").fetchall()
+        db.execute(f"DELETE FROM staged WHERE n IN ({plan.superseded_rows})").fetchall()
         if known := self.how.keys or self.how.requested:
             self.staged(db, "bare", known, self.how.key, touched)
             own = ", ".join(f"c{at} AS {plan.column(k)}" for at, k in enumerate(self.how.key))
@@ -229,7 +229,7 @@ class _Versions:
         current = self.columns.current
         versions = (with_column(b, "open", pc.fill_null(b.column(current), False)) for b in found)
         db.register("there", pa.RecordBatchReader.from_batches(schema.append(pa.field("open", pa.bool_())), versions))
-        db.execute(f"CREATE TEMP TABLE met AS {plan.met}").fetchall()
+        db.execute(f"CREATE TEMP TABLE met AS {plan.matches}").fetchall()
         db.unregister("there")
         [(returned,)] = db.execute("SELECT count(*) FROM met WHERE what = 'returned'").fetchall()
         if returned:
@@ -280,7 +280,7 @@ class _Versions:
             for b in current
         )
         tabled(db, "stands", rows, some)
-        db.execute(plan.returned).fetchall()
+        db.execute(plan.delete_surplus_returned).fetchall()
 
     def write(self, batches: Iterator[pa.RecordBatch], part: int) -> tuple[StagedFile, ...]:
         """Stage rows as tasks do, beside what they have staged."""
@@ -339,7 +339,7 @@ class VersionPlan:
         return " AND ".join(f"{a}.{k} = {b}.{k}" for k in self.key)
 
     @property
-    def older(self) -> str:
+    def superseded_rows(self) -> str:
         """The numbers of staged rows that another one of their key supersedes: the highest cursor, then the last."""
         order = f"{self.column(self.cursor)} DESC NULLS LAST, n DESC" if self.cursor else "n DESC"
         ranked = (
@@ -348,18 +348,20 @@ class VersionPlan:
         return f"SELECT n FROM ({ranked}) WHERE place > 1"
 
     @property
-    def met(self) -> str:
+    def matches(self) -> str:
         """`what` becomes of each version: `n` is the number of the staged row that it met, `known` tells a current one
         whose key the source has. Values of versions that stay are left out."""
         known = f" LEFT JOIN known AS k ON {self.same_key('t', 'k')}" if self.how.keys or self.how.requested else ""
         join = f"there AS t LEFT JOIN staged AS s ON {self.same_key('t', 's')}{known}"
         here = "t.open AND coalesce(k.here, false)" if self.how.keys else "false"
-        found = f"SELECT t.*, CASE WHEN t.open THEN s.n END AS n, {self._what} AS what, {here} AS known FROM {join}"
+        found = (
+            f"SELECT t.*, CASE WHEN t.open THEN s.n END AS n, {self._outcome_sql} AS what, {here} AS known FROM {join}"
+        )
         columns = ", ".join(f"CASE WHEN what <> 'same' THEN c{i} END AS c{i}" for i in range(len(self.columns)))
         return f"SELECT what, n, known, {columns} FROM ({found}) WHERE what <> 'same' OR n IS NOT NULL OR known"
 
     @property
-    def _what(self) -> str:
+    def _outcome_sql(self) -> str:
         here = "k.here" if self.how.keys or self.how.requested else "false"
         cases = [
             ("NOT t.open", f"CASE WHEN s.n IS NULL AND {here} THEN 'returned' ELSE 'same' END"),
@@ -368,7 +370,7 @@ class VersionPlan:
                 f"CASE WHEN {self._late} THEN 'same' WHEN {self._changed} THEN 'changed' "
                 f"WHEN {self._differs} THEN 'filled' ELSE 'same' END",
             ),
-            (self._gone, "'gone'"),
+            (self._ended_condition, "'gone'"),
         ]
         return "CASE " + " ".join(f"WHEN {when} THEN {then}" for when, then in cases) + " ELSE 'same' END"
 
@@ -380,7 +382,7 @@ class VersionPlan:
         return f"coalesce(s.{cursor} < t.{cursor}, false)"
 
     @property
-    def _gone(self) -> str:
+    def _ended_condition(self) -> str:
         """Return the SQL condition for a version without a staged row."""
         if self.how.deletes == "ignore":
             return "false"
@@ -414,7 +416,7 @@ class VersionPlan:
         return " OR ".join(conditions) or "false"
 
     @property
-    def returned(self) -> str:
+    def delete_surplus_returned(self) -> str:
         """Keeps of the ended versions whose key is back the last one of keys without a current version (`stands`)."""
         begin = self.column(self.system.valid_from)
         stands = f"SELECT 1 FROM stands AS c WHERE {self.same_key('c', 'met')}"

@@ -125,7 +125,7 @@ def placed(files: Staged | InstepError, spec: StageSpec | None) -> Staged | Inst
 
 
 def specs_of(context: SyncContext, load: Load, snapshot: Snapshot, run: str, synced: int) -> list[StageSpec]:
-    target, yields = context.destination.write.target(load.ref), snapshot.yields(load.wide)
+    target, yields = context.destination.write.target(load.ref), snapshot.query_types(load.wide)
     notes = snapshot.notes(load.wide) if isinstance(snapshot, Operations) else {}
     rows = stage_spec(context, load, target, yields, run, synced, notes)
     keys = [key_spec(context, load, target, yields, run, synced)] if load.keys or load.asks else []
@@ -177,7 +177,7 @@ def _quarantined_key(load: Load, rows: int) -> KeyQuarantined | None:
     )
 
 
-def settled(context: SyncContext, load: Load, future: Future[TableResult], run: Run) -> TableResult:
+def result_of(context: SyncContext, load: Load, future: Future[TableResult], run: Run) -> TableResult:
     try:
         return future.result()
     except InstepError as error:
@@ -238,7 +238,7 @@ def _commit(
         result,
         staged.invalid_values + staged.rejected,
         staged.casts,
-        unread=load.unread(outcome),
+        unread=load.count_unread(outcome),
         basis=staged.basis,
         version=outcome.version,
     )

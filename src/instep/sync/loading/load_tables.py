@@ -17,12 +17,22 @@ from instep.errors import ConnectError, Fenced, InstepError, ReadError
 from instep.model import Run
 from instep.schema.catalog.catalog import Catalog
 from instep.sources.base import BatchLookup, Snapshot
-from instep.spans import span, within
+from instep.spans import in_current_span, span
 from instep.stage.spec import Chunk, ChunkResult, StageSpec, limits_of
 from instep.sync.context import Ref, SyncContext
 from instep.sync.housekeeping import discard
 from instep.sync.loading.engine import Engine
-from instep.sync.loading.load_table import Staged, TableResult, clear, commit, failed, placed, settled, specs_of, verify
+from instep.sync.loading.load_table import (
+    Staged,
+    TableResult,
+    clear,
+    commit,
+    failed,
+    placed,
+    result_of,
+    specs_of,
+    verify,
+)
 from instep.sync.loading.table_load import Load
 from instep.sync.loading.task_specs import chunks_of
 from instep.sync.progress import Progress, reading
@@ -43,7 +53,7 @@ class Loading:
     loaded: Callable[[TableResult], None]
     """Callback for the result of each, also where the pass as a whole fails later."""
     done: list[TableResult] = field(default_factory=list)
-    moved: list[Load] = field(default_factory=list)
+    set_aside: list[Load] = field(default_factory=list)
     """Loads whose schema has changed since they were read."""
     _specs: dict[int, list[StageSpec]] = field(default_factory=dict)
     _planned: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
@@ -65,7 +75,7 @@ class Loading:
                     specs,
                     chunks,
                     reading(self.progress, {s: load.table.path for load in self.loads for s in load.specs}),
-                    lambda fresh: self._hear(fresh, snapshot, pool),
+                    lambda fresh: self._commit_complete(fresh, snapshot, pool),
                 )
                 self._wait()
                 crashpoint("sync.staged")
@@ -75,7 +85,7 @@ class Loading:
         for load in self.open:
             self._staged[load.number] = self._verified(load)
         crashpoint("sync.verified")
-        self._look(snapshot, self.open)
+        self._set_aside_changed(snapshot, self.open)
 
     def commit(self) -> None:
         """Commit the loads that were not committed during the reading."""
@@ -110,7 +120,7 @@ class Loading:
             self._planned[chunk.table].add(chunk.number)
         return chunks
 
-    def _keep(self, results: Iterable[ChunkResult]) -> None:
+    def _add_results(self, results: Iterable[ChunkResult]) -> None:
         for result in results:
             self._results[result.table][result.chunk] = result
 
@@ -122,12 +132,12 @@ class Loading:
             staged = self._staged[load.number]
             if isinstance(staged, Staged) and any(file.path not in files for file in staged.every):
                 clear(load, staged)
-        self._keep(results)
+        self._add_results(results)
 
-    def _hear(self, fresh: Sequence[ChunkResult], snapshot: Snapshot, pool: ThreadPoolExecutor) -> None:
+    def _commit_complete(self, fresh: Sequence[ChunkResult], snapshot: Snapshot, pool: ThreadPoolExecutor) -> None:
         """Commit the tables that are complete, if there are enough of them and others are still being read. A
         destination that has to be opened for it would be closed to its readers meanwhile."""
-        self._keep(fresh)
+        self._add_results(fresh)
         if self.context.destination.lifecycle.session or limits_of(snapshot.reader).connections:
             return
         open_ = self.open
@@ -136,7 +146,7 @@ class Loading:
             return
         for load in ready:
             self._staged[load.number] = self._verified(load)
-        self._look(snapshot, ready)
+        self._set_aside_changed(snapshot, ready)
         if self._is_ours():
             for load in ready:
                 if load.number not in self._begun:
@@ -161,12 +171,12 @@ class Loading:
         results = {spec: [*self._results[spec].values()] for spec in load.specs}
         return placed(verify(load, self._planned, results), self._specs[load.number][0])
 
-    def _look(self, snapshot: Snapshot, loads: Sequence[Load]) -> None:
+    def _set_aside_changed(self, snapshot: Snapshot, loads: Sequence[Load]) -> None:
         """Set those aside whose schema has moved, or that others wanted for themselves. Where nobody can look, because
         the source has gone meanwhile, each has failed by its name."""
         moved: Set[Ref] = frozenset()
         try:
-            moved = snapshot.moved(Catalog.of(load.read.source for load in loads)) if loads else moved
+            moved = snapshot.changed_tables(Catalog.of(load.read.source for load in loads)) if loads else moved
         except (ReadError, ConnectError) as error:
             for load in loads:
                 if not isinstance(self._staged[load.number], InstepError):
@@ -175,7 +185,7 @@ class Loading:
         for load in loads:
             if load.read.source.ref in moved or self._gave_way(load):
                 self._begun.add(load.number)
-                self.moved.append(load)
+                self.set_aside.append(load)
 
     def _gave_way(self, load: Load) -> bool:
         return any(result.again for spec in load.specs for result in self._results[spec].values())
@@ -188,14 +198,14 @@ class Loading:
             self._end(failed(load, self.run, files))
             return
         self.progress.table(load.table.path, step="committing")
-        does = within(commit, self.context, self.engine, load, files, self.run, self.progress)
+        does = in_current_span(commit, self.context, self.engine, load, files, self.run, self.progress)
         self._running[pool.submit(does)] = load
 
     def _wait(self) -> None:
         """Wait for the commits that are under way; one that fails leaves the others alone."""
         for future in as_completed(list(self._running)):
             load = self._running.pop(future)
-            self._end(settled(self.context, load, future, self.run))
+            self._end(result_of(self.context, load, future, self.run))
             self.progress.table(load.table.path, step=self.done[-1].result.status)
 
     def _end(self, one: TableResult) -> None:

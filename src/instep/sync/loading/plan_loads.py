@@ -25,7 +25,7 @@ from instep.sync.detection.detect import DetectionResult
 from instep.sync.detection.filters import faulty_filters
 from instep.sync.detection.table_renames import TableRenames
 from instep.sync.housekeeping import dead_runs, folder, remove_uncommitted_files
-from instep.sync.loading.cdc import Following
+from instep.sync.loading.cdc import CdcSession
 from instep.sync.loading.connector_stream import Streaming
 from instep.sync.loading.results import RunOutcome, RunScope
 from instep.sync.loading.table_load import Load, keep_rows, plan_load
@@ -53,7 +53,7 @@ class LoadPass:
     outcome: RunOutcome
     only: frozenset[Ref] | None = None
     attempt: int = 0
-    follow: Following | Streaming | None = None
+    follow: CdcSession | Streaming | None = None
     read_at: int = 0
 
     def loads(self) -> list[Load]:

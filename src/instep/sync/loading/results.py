@@ -53,7 +53,7 @@ class RunOutcome:
         for one in self.loaded:
             before = done.get(one.load.table.ref)
             more = before is not None and one.load.counts is not None
-            done[one.load.table.ref] = _together(before, one.result) if before and more else one.result
+            done[one.load.table.ref] = _merged_run(before, one.result) if before and more else one.result
         for ref, filled in self.filled.items():
             both = ref in done and filled.status != "failed"
             done[ref] = (
@@ -73,7 +73,7 @@ class RunOutcome:
             self.notes.append(text)
 
 
-def _together(before: TableRun, after: TableRun) -> TableRun:
+def _merged_run(before: TableRun, after: TableRun) -> TableRun:
     """Return both of one table, one behind the other."""
     counts = ("read", "inserted", "updated", "deleted", "invalid_values", "bytes", "seconds")
     return replace(after, **{name: getattr(before, name) + getattr(after, name) for name in counts})

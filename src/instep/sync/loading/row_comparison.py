@@ -18,7 +18,7 @@ import pyarrow as pa
 from instep.schema.catalog.types import Int
 from instep.schema.planning.projection import TableRead
 from instep.sources.base import CursorRange
-from instep.stage.conform import Conformer, taken
+from instep.stage.conform import Conformer, select_rows
 from instep.stage.duckdb_memory import in_duckdb
 from instep.stage.spec import Chunk, Reader, ReadSession, SourceLimits, StageColumn, StageSpec, SystemColumns, limits_of
 from instep.sync.loading.row_sums import FoldResult
@@ -192,7 +192,7 @@ class KeyReader:
             self.rows.db.register("coming", pa.Table.from_batches([conformed]))
             places = [place for (place,) in self.rows.db.execute(joined).fetchall()]
             self.rows.db.unregister("coming")
-        return taken(batch, pa.array(places, pa.int64()))
+        return select_rows(batch, pa.array(places, pa.int64()))
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ class SideShape:
         return self.buckets.sql([self.names[at] for at in self.key] or self.names)
 
     @property
-    def where(self) -> str:
+    def row_condition(self) -> str:
         """The condition of rows that count, as SQL."""
         return "true" if self.current is None else f"coalesce(mark, false) = {str(self.current).lower()}"
 
@@ -175,7 +175,8 @@ class SumRows:
                 hashed = f"hash(hash({', '.join(hashable(db, shape.names))}))"
                 query = (
                     f"SELECT b, count(*)::BIGINT AS n, (sum(h) % 18446744073709551616)::UBIGINT AS h{ends} FROM "
-                    f"(SELECT {shape.bucket} AS b, {hashed} AS h{first} FROM coming WHERE {shape.where}) GROUP BY b"
+                    f"(SELECT {shape.bucket} AS b, {hashed} AS h{first} FROM coming WHERE {shape.row_condition})"
+                    " GROUP BY b"
                 )
                 found = db.execute(query).fetchnumpy()
                 at = np.asarray(found["b"], np.int64)
@@ -211,7 +212,7 @@ class ReturnRows:
                 compared = hashable(db, shape.names)
                 hashes = [f"hash({value}) AS h{at}" for at, value in enumerate(compared)] if self.columns else []
                 values = ", ".join([*keys, f"hash({', '.join(compared)}) AS h", *hashes])
-                rows = db.sql(f"SELECT {values} FROM coming WHERE {shape.where}{among}").to_arrow_table()
+                rows = db.sql(f"SELECT {values} FROM coming WHERE {shape.row_condition}{among}").to_arrow_table()
                 first = len(keys) + 1
                 sums = tuple(_sum(rows.column(first + at)) for at in range(len(hashes)))
                 yield FoldResult(None, as_stream(rows.select(range(first))), sums, tuple(unfit))

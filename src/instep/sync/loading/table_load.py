@@ -64,7 +64,7 @@ class Load:
     one_moment: bool = True
     proof: str = ""
 
-    def unread(self, outcome: LoadOutcome) -> int:
+    def count_unread(self, outcome: LoadOutcome) -> int:
         """Return how many rows the source has below the cursor that the destination has not, or as deleted only. What a
         log tells comes with the log, and a key that was read later than the rows may be that of a new one."""
         if self.rows.column is None or not self.keys:

@@ -82,7 +82,7 @@ class TableSides:
 
     source: TableSide
     destination: TableSide
-    within: Callable[[CursorRange], Scan]
+    scan_range: Callable[[CursorRange], Scan]
     """The source's rows with such a key."""
 
     def source_of(self, sums: RowSums, buckets: Sequence[int]) -> TableSide:
@@ -93,7 +93,7 @@ class TableSides:
         (low, high), whole = found, sums.range(range(len(sums.counts)))
         if whole is None or 2 * (high - low) > whole[1] - whole[0]:
             return self.source
-        return replace(self.source, now=lambda: self.within(CursorRange(self.key, str(low), str(high))))
+        return replace(self.source, now=lambda: self.scan_range(CursorRange(self.key, str(low), str(high))))
 
     key: str = ""
     """The accepted name of the column that the key begins with."""
@@ -109,7 +109,9 @@ def table_sides(
     write, state = context.destination.write, context.destination.schema.state(ref)
     target = write.target(ref)
     spec = replace(
-        stage_spec(context, load, target, snapshot.yields(read), "verify", 0), on_invalid_value="null", quarantine=""
+        stage_spec(context, load, target, snapshot.query_types(read), "verify", 0),
+        on_invalid_value="null",
+        quarantine="",
     )
     names = [c.name for c in spec.columns if c.source is not None]
     aliases = {c.column.name: c.column.alias or c.column.name for c in read.columns}
@@ -118,16 +120,16 @@ def table_sides(
     mark = [f"{context.naming.prefix}{'current' if read.table.history else 'deleted'}"] if key else []
     shape = SideShape(len(names), key, buckets)
 
-    def within(rows: CursorRange) -> Scan:
+    def scan_range(rows: CursorRange) -> Scan:
         return Scan(snapshot.reader, snapshot.chunks(read, load.spec, rows))
 
     return TableSides(
-        TableSide(replace(shape, spec=spec, hashes=hashes), lambda: within(CursorRange())),
+        TableSide(replace(shape, spec=spec, hashes=hashes), lambda: scan_range(CursorRange())),
         TableSide(
             replace(shape, current=read.table.history if key else None),
             lambda: write.scan(ref, [*names, *mark]) or _in_order(write.read(ref, [*names, *mark]), [*names, *mark]),
         ),
-        within,
+        scan_range,
         read.table.key[0] if key else "",
     )
 

@@ -163,7 +163,7 @@ def _operations(load: Load, snapshot: Snapshot) -> list[Chunk]:
     assert isinstance(snapshot, Operations)
     snapshot.place_files(load.wide)
     rows = snapshot.chunks(load.wide, load.spec, CursorRange())
-    gone = snapshot.gone(load.read, load.key_spec) if load.asks else []
+    gone = snapshot.deleted_keys(load.read, load.key_spec) if load.asks else []
     return [*rows, *gone, *(snapshot.changed(load.wide, load.altered_spec) if load.alters else [])]
 
 

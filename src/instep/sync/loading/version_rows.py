@@ -254,7 +254,7 @@ class LargeVersions:
         return np.unique(np.concatenate([np.empty(0, np.int64), *found]))
 
 
-def together(*parts: Hashes | None) -> Hashes | None:
+def combined_hashes(*parts: Hashes | None) -> Hashes | None:
     """Return the hashes of all; None if those of one are not known, or they are too many."""
     if any(part is None for part in parts):
         return None

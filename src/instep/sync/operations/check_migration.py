@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from instep.errors import InstepError, ProjectError, SchemaError
-from instep.lineage.migration.statements import At, Migration, MigrationStep, Unread
+from instep.lineage.migration.statements import FileLine, Migration, MigrationStep, UnreadStatement
 from instep.lineage.model import Model
 from instep.model import Review
 from instep.operations.queries.work import FillEstimate
@@ -61,7 +61,7 @@ class Consequence:
 
     id: str
     """Id that is made for this check."""
-    at: tuple[At, ...]
+    at: tuple[FileLine, ...]
     """The statements behind it."""
     statement: str
     summary: str
@@ -79,9 +79,9 @@ class MigrationCheck:
 
     connection: str
     consequences: tuple[Consequence, ...]
-    unread: tuple[Unread, ...]
-    notes: tuple[Unread, ...]
-    elsewhere: tuple[Unread, ...]
+    unread: tuple[UnreadStatement, ...]
+    notes: tuple[UnreadStatement, ...]
+    elsewhere: tuple[UnreadStatement, ...]
     """Statements about tables that it does not have."""
     settled: tuple[str, ...]
     """Recorded changes that the migration takes back."""
@@ -104,7 +104,7 @@ def dialect_of(context: SyncContext) -> str:
     return DIALECTS[context.source.kind]
 
 
-def foresee(context: SyncContext, migration: Migration) -> MigrationCheck:
+def predict_migration(context: SyncContext, migration: Migration) -> MigrationCheck:
     """Return what the migration would lead to if it were run at the source as it was at the last detection. InstepError
     before the first one."""
     known = context.store.discoveries.get(context.name)
@@ -129,7 +129,7 @@ def foresee(context: SyncContext, migration: Migration) -> MigrationCheck:
         tuple(sorted(_with_doubts(made, then, renames), key=lambda c: c.at)),
         (*migration.unread, *unread),
         renames,
-        tuple(Unread(migration.steps[n].at, name) for n, name in sorted(rehearsal.unknown.items())),
+        tuple(UnreadStatement(migration.steps[n].at, name) for n, name in sorted(rehearsal.unknown.items())),
         tuple(describe(old[k].change) for k in old if k in gone),
         tuple(s.text for s in after.steps if (s.table, s.text) not in shown),
         {".".join(ref): why for ref, why in after.refused.items() if ref not in before.refused},
@@ -143,7 +143,7 @@ def downstream(context: SyncContext, found: MigrationCheck, models: Sequence[Mod
     return report(context, found.preview, models)
 
 
-def _rehearse(context: SyncContext, catalog: Catalog, migration: Migration) -> tuple[Rehearsal, list[Unread]]:
+def _rehearse(context: SyncContext, catalog: Catalog, migration: Migration) -> tuple[Rehearsal, list[UnreadStatement]]:
     dialect = dialect_of(context)
     types = {c.native.lower(): (c.type, c.native, c.note) for t in catalog.tables for c in t.columns if c.note}
 
@@ -158,7 +158,7 @@ def _rehearse(context: SyncContext, catalog: Catalog, migration: Migration) -> t
         try:
             rehearsal.run(number, step.edits)
         except SchemaError as error:
-            unread.append(Unread(step.at, error.message))
+            unread.append(UnreadStatement(step.at, error.message))
     return rehearsal, unread
 
 
@@ -167,8 +167,8 @@ def _plan(context: SyncContext, found: DetectionResult) -> Plan:
     after = assign(accept(found.decisions, found.accepted, found.source), context.naming)
     after = record_extra(context, after, found)
     there = context.store.schemas.latest(context.name, "destination") or desired(found.accepted, context.naming)
-    able, target = context.destination.capabilities, desired(after, context.naming)
-    return plan(found.decisions, found.accepted, after, there, target, able, prefix=context.naming.prefix)
+    capabilities, target = context.destination.capabilities, desired(after, context.naming)
+    return plan(found.decisions, found.accepted, after, there, target, capabilities, prefix=context.naming.prefix)
 
 
 def _review(context: SyncContext, decision: Decision, id: str) -> Review:
@@ -202,7 +202,7 @@ def _consequence(
     after: Plan,
 ) -> Consequence:
     change = decision.change
-    steps = [migration.steps[n] for n in _behind(rehearsal, change)]
+    steps = [migration.steps[n] for n in _statements_of(rehearsal, change)]
     risks = hazards(change, context.destination.capabilities, removed=decision.modifiers.removed)
     return Consequence(
         id,
@@ -217,7 +217,7 @@ def _consequence(
     )
 
 
-def _behind(rehearsal: Rehearsal, change: Change) -> list[int]:
+def _statements_of(rehearsal: Rehearsal, change: Change) -> list[int]:
     """Return the numbers of the statements that lead to a change: about its column or key, else about its table."""
     names = {r for r in (table_of(change), _ref_before(change)) if r}
     schema = getattr(change, "name", "")
@@ -253,7 +253,7 @@ def _backfill(context: SyncContext, decision: Decision, seen: Discovery, after: 
 
 
 def _with_doubts(
-    made: Sequence[Consequence], then: DetectionResult, renames: Sequence[Unread]
+    made: Sequence[Consequence], then: DetectionResult, renames: Sequence[UnreadStatement]
 ) -> Iterator[Consequence]:
     """Yield both halves of a rename without ids wait for a person, whatever was decided about them."""
     suspected = {key(half) for found in then.inferred_renames.proposals for half in (found.removed, found.added)}
@@ -265,7 +265,7 @@ def _with_doubts(
         yield replace(one, waits=True) if doubted else one
 
 
-def _renames(context: SyncContext, catalog: Catalog, migration: Migration) -> Iterator[Unread]:
+def _renames(context: SyncContext, catalog: Catalog, migration: Migration) -> Iterator[UnreadStatement]:
     """Yield renames for which the source gives no ids: they are detected as a removal and an addition."""
     ids = {t.ref: (bool(t.id), any(c.id for c in t.columns)) for t in catalog.tables}
     known = {name.casefold(): found for (_, name), found in ids.items()}
@@ -273,9 +273,9 @@ def _renames(context: SyncContext, catalog: Catalog, migration: Migration) -> It
         if isinstance(edit, edits.RenameColumn | edits.RedefineColumn):
             to = edit.to if isinstance(edit, edits.RenameColumn) else edit.column.name
             if to.casefold() != edit.name.casefold() and not known.get(edit.table[-1].casefold(), (True, True))[1]:
-                yield Unread(step.at, _unseen(context, step, f"column {edit.name}", f"column {to}"))
+                yield UnreadStatement(step.at, _unseen(context, step, f"column {edit.name}", f"column {to}"))
         elif isinstance(edit, edits.RenameTable) and not known.get(edit.table[-1].casefold(), (True, True))[0]:
-            yield Unread(step.at, _unseen(context, step, f"table {edit.table[-1]}", f"table {edit.name}"))
+            yield UnreadStatement(step.at, _unseen(context, step, f"table {edit.table[-1]}", f"table {edit.name}"))
 
 
 def _unseen(context: SyncContext, step: MigrationStep, old: str, new: str) -> str:

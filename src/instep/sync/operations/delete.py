@@ -33,7 +33,7 @@ Ref = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Belongings:
+class OwnedObjects:
     """Belongings of a connection: the `log` kept at the source ("" if none), its tables at the destination, copies
     beside these."""
 
@@ -57,10 +57,10 @@ class DeletedConnection:
     """Objects that could not be deleted, and why."""
 
 
-def belongings(context: SyncContext) -> Belongings:
+def owned_objects(context: SyncContext) -> OwnedObjects:
     """Return a connection's belongings from the store; source and destination are not opened."""
     log = context.log.slot if context.log and not context.log_taken() else ""
-    return Belongings(
+    return OwnedObjects(
         context.name,
         log,
         tuple(sorted(context.store.names.of(context.name).values())),
@@ -84,7 +84,7 @@ def leave(context: SyncContext, table_action: TableAction, *, named: str, abando
 
 
 def _leave(context: SyncContext, table_action: TableAction, *, abandon: bool) -> DeletedConnection:
-    left, found = DeletedConnection(context.name), belongings(context)
+    left, found = DeletedConnection(context.name), owned_objects(context)
     with claimed(context, "delete", paused_too=True) as run:
         with _or_left(left, abandon, f"slot {found.log}"):
             left.log = _drop_log(context)
@@ -150,7 +150,7 @@ def log_of(context: SyncContext) -> ChangeLog | None:
 
 
 def _clear(
-    context: SyncContext, run: Run, found: Belongings, table_action: TableAction, left: DeletedConnection
+    context: SyncContext, run: Run, found: OwnedObjects, table_action: TableAction, left: DeletedConnection
 ) -> None:
     """Take away what runs have left beside the tables, and if asked for the tables with their views and copies."""
     runs = {r.id: r.fence for r in context.store.runs.history(context.name, limit=10_000) if r.id != run.id}

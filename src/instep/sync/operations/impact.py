@@ -63,7 +63,7 @@ class ImpactReport:
 
 
 @dataclass(frozen=True)
-class Looked:
+class ImpactScope:
     """Changes and the tables that they touch, before any model is assessed."""
 
     changes: tuple[ChangeImpact, ...]
@@ -71,17 +71,19 @@ class Looked:
     relations: tuple[ModelRelation, ...]
 
 
-def looked(context: SyncContext, found: PlanPreview, change: str = "") -> Looked:
+def looked(context: SyncContext, found: PlanPreview, change: str = "") -> ImpactScope:
     """Open and planned changes; `change` (the first characters of an id) looks at that one only, whatever was decided
     about it. Raises InstepError if it is not among today's."""
     decisions, edits = _looked_at(found, change), _Edits(context, found)
     for decision in decisions:
         edits.add(decision)
     reviews = [(found.reviews[key(d.change)], d.applied) for d in decisions]
-    return Looked(tuple(ChangeImpact(r.id, r.summary, applied) for r, applied in reviews), tuple(edits.relations()))
+    return ImpactScope(
+        tuple(ChangeImpact(r.id, r.summary, applied) for r, applied in reviews), tuple(edits.relations())
+    )
 
 
-def judged(found: Looked, models: Sequence[Model]) -> ImpactReport:
+def judged(found: ImpactScope, models: Sequence[Model]) -> ImpactReport:
     """Return what they do to the models."""
     from instep.lineage.assess import assess
 

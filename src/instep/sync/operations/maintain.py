@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from instep.destinations.base import Layout, Maintained, Upkeep
+from instep.destinations.base import Layout, Maintained, MaintenanceSpec
 from instep.destinations.facets import MaintenanceFacet
 from instep.errors import Conflict, Fenced, InstepError
 from instep.events import RunEnded, RunStarted, TableMaintained
@@ -110,7 +110,7 @@ class Maintain(DirectWork):
 
 def _end(context: SyncContext, run: Run, status: RunStatus, error: str) -> None:
     with context.store.transaction():
-        context.store.runs.settle(run, status, error)
+        context.store.runs.record_result(run, status, error)
         context.store.events.add(RunEnded(context.name, run.id, run.kind, status, error))
 
 
@@ -126,7 +126,9 @@ def _done(
     if (keeper := context.destination.maintenance) is not None:
         forgotten = [] if dry_run else _forget(context, found, run)
         began = _began(run)
-        work = Upkeep(context.maintenance, run.id, run.fence, began, dry_run=dry_run, moving=True, session=session)
+        work = MaintenanceSpec(
+            context.maintenance, run.id, run.fence, began, dry_run=dry_run, moving=True, session=session
+        )
         on_progress.step("maintaining")
         on_progress.tables({t.path: 0 for t in found})
         tables = tuple(_by_command(context, keeper, table, work, on_progress) for table in found)
@@ -173,7 +175,7 @@ def _began(run: Run) -> int:
 
 
 def _by_command(
-    context: SyncContext, keeper: MaintenanceFacet, table: Table, work: Upkeep, on_progress: Progress
+    context: SyncContext, keeper: MaintenanceFacet, table: Table, work: MaintenanceSpec, on_progress: Progress
 ) -> MaintainedTable:
     ref, path = destination_ref(table, context.naming), table.path
     if table.ref in context.store.pauses.tables(context.name):
@@ -193,7 +195,7 @@ def _by_command(
     return result
 
 
-def _one(context: SyncContext, keeper: MaintenanceFacet, ref: Ref, path: str, work: Upkeep) -> MaintainedTable:
+def _one(context: SyncContext, keeper: MaintenanceFacet, ref: Ref, path: str, work: MaintenanceSpec) -> MaintainedTable:
     """Maintain one table, and record the event."""
     begun = time.monotonic()
     try:
@@ -205,7 +207,7 @@ def _one(context: SyncContext, keeper: MaintenanceFacet, ref: Ref, path: str, wo
     except FAILURES as error:
         return MaintainedTable(path, error=str(error), seconds=time.monotonic() - begun)
     seconds = time.monotonic() - begun
-    if done.something and not work.dry_run:
+    if done.has_effect and not work.dry_run:
         context.store.events.add(
             TableMaintained(
                 context.name,
@@ -234,7 +236,7 @@ def maintain_loaded(context: SyncContext, run: Run, outcome: RunOutcome, engine:
     until = time.monotonic() + how.max_minutes * 60
     tables = {d.load.ref: d.load.table.path for d in outcome.loaded if d.error is None}
     deep = len(context.store.runs.history(context.name, kind="sync", limit=2)) > 1 and is_first_today(context, run)
-    work = Upkeep(
+    work = MaintenanceSpec(
         how,
         run.id,
         run.fence,
@@ -252,7 +254,11 @@ def maintain_loaded(context: SyncContext, run: Run, outcome: RunOutcome, engine:
 
 
 def _due(
-    context: SyncContext, keeper: MaintenanceFacet, tables: Mapping[Ref, str], work: Upkeep, on_progress: Progress
+    context: SyncContext,
+    keeper: MaintenanceFacet,
+    tables: Mapping[Ref, str],
+    work: MaintenanceSpec,
+    on_progress: Progress,
 ) -> dict[str, MaintainedTable]:
     found = {}
     for ref, path in tables.items():

@@ -416,7 +416,7 @@ def _stage(
     try:
         staged = _staged(context, snapshot, found, load, run)
         crashpoint("repair.staged")
-        if snapshot.moved(Catalog.of([found.target.read.source])):
+        if snapshot.changed_tables(Catalog.of([found.target.read.source])):
             raise Conflict(
                 f"the schema of {path} changed while its rows were read", hint="run `instep sync`, then repair"
             )

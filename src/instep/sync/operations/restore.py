@@ -200,7 +200,7 @@ def restore(context: SyncContext, made: RestorePreview, allowed: Iterable[str] =
         locked = replace(context, run=run)
         if made.interrupted:
             if _interrupted(context, made.ref) != made.interrupted:
-                raise _moved(made)
+                raise _changed_since_shown(made)
             _record(locked, made.interrupted, made)
             return run
         _go_back(locked, run, made)
@@ -250,7 +250,7 @@ class Restore(Work):
         made = prepare(context, request.table, snapshot, request.at)
         base = str(made.now.id)
         if request.base not in (None, base):
-            raise _moved(made)
+            raise _changed_since_shown(made)
         bound = RestoreRequest(table=request.table, snapshot=str(made.point.id), base=base)
         document = {**made.document(), "at": made.point.at.isoformat()}
         return Preview(context.name, bound, document, made.lines, prepared=made)
@@ -282,7 +282,7 @@ class ListSavepoints(DirectWork):
         return {**found, "savepoints": [{**one, "id": str(one["id"])} for one in found["savepoints"]]}
 
 
-def _moved(made: RestorePreview) -> Conflict:
+def _changed_since_shown(made: RestorePreview) -> Conflict:
     return Conflict(
         f"table {made.table.path} has changed since it was shown", hint="run the command again, then restore"
     )

@@ -25,7 +25,7 @@ from instep.schema.planning.projection import ColumnRead, TableRead
 from instep.sync.claim import claimed
 from instep.sync.context import SyncContext
 from instep.sync.detection.filters import where_of
-from instep.sync.schema_changes.table_setting import SettingTable, find_table, settle
+from instep.sync.schema_changes.table_setting import SettingTable, close_changes, find_table
 from instep.sync.two_people import two_people
 
 
@@ -146,7 +146,7 @@ def carry_out(context: SyncContext, made: NewCursor) -> int:
                 store.choices.set(context.name, ref, "cursor", (made.cursor,), start=made.start, who=context.who)
             else:
                 store.choices.drop(context.name, ref, "cursor")
-            settle(context, made.settles)
+            close_changes(context, made.settles)
             store.events.add(CursorChosen(context.name, made.table.path, made.cursor, made.start, context.who, version))
         return version
 

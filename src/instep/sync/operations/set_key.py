@@ -33,7 +33,7 @@ from instep.sync.detection.chosen_keys import with_key
 from instep.sync.loading.engine import Engine, LocalEngine
 from instep.sync.schema_changes.apply import apply_plan
 from instep.sync.schema_changes.key_counts import KeyCount, RowCounts, count_destination, count_key, count_source
-from instep.sync.schema_changes.table_setting import SettingTable, find_table, recorded_tables, settle
+from instep.sync.schema_changes.table_setting import SettingTable, close_changes, find_table, recorded_tables
 from instep.sync.two_people import two_people
 
 Way = Literal["rekey", "rebuild", "clear"]
@@ -76,7 +76,7 @@ class Rekeying:
         )
 
     @property
-    def why_not(self) -> str:
+    def blocker(self) -> str:
         """Return why this cannot be done, with the numbers; "" if it can."""
         source, destination = self.counts.source, self.counts.destination
         if self.table.history and self.way != "rebuild" and self.rows:
@@ -105,7 +105,7 @@ class Rekeying:
         """Return the lines for people: counts, obstacles and options."""
         return {
             "counted": list(self.counts.lines),
-            "why_not": self.why_not,
+            "why_not": self.blocker,
             "offers": offers(self.table.path, self.counts),
         }
 
@@ -160,9 +160,9 @@ def _plan(context: SyncContext, found: SettingTable, key: tuple[str, ...], way: 
     target = desired(Catalog.of([after.by_ref[table.ref]]), context.naming)
     change = KeyChanged(table.ref, table.key, key)
     decisions = [Decision(change, "apply", "selection", f"key set by {context.who}")] if table.key != key else []
-    able, prefix = context.destination.capabilities, context.naming.prefix
+    capabilities, prefix = context.destination.capabilities, context.naming.prefix
     before, taken = Catalog.of([table]), Catalog.of([after.by_ref[table.ref]])
-    made = plan(decisions, before, taken, there, target, able, prefix=prefix)
+    made = plan(decisions, before, taken, there, target, capabilities, prefix=prefix)
     if made.refused:
         raise IllegalChange(f"{table.path}: {next(iter(made.refused.values()))}", hint="nothing was changed")
     if way != "rekey" and (old := there.get(ref)) is not None:
@@ -184,7 +184,7 @@ def carry_out(context: SyncContext, made: Rekeying, allowed: Sequence[str] = ())
     Raises Blocked if rows would be lost or are emptied without `allowed` (patterns) naming the table, or if four_eyes
     want a second person; StalePlan if the accepted schema has moved since `prepare`.
     """
-    if why := made.why_not:
+    if why := made.blocker:
         raise Blocked(why, hint=_instead(made))
     path = made.table.path
     if made.way == "clear" and not any(fnmatchcase(path, pattern) for pattern in allowed):
@@ -196,7 +196,7 @@ def carry_out(context: SyncContext, made: Rekeying, allowed: Sequence[str] = ())
             raise StalePlan("the accepted schema has changed since this was shown", hint="run the command again")
         ref = destination_ref(made.table, context.naming)
         context.destination.write.claim(ref, run.fence)
-        place, rows = _keep(context, run, made, ref)
+        place, rows = _clone_old_rows(context, run, made, ref)
         _want_rows(context, made)
         crashpoint("apply.table.before")
         version = apply_plan(context, run, made.plan, {})
@@ -212,7 +212,7 @@ def _instead(made: Rekeying) -> str:
     return f"reload the table instead: `instep table set-key {made.table.path} {','.join(made.key)} --rebuild`"
 
 
-def _keep(context: SyncContext, run: Run, made: Rekeying, ref: Ref) -> tuple[Ref | None, int]:
+def _clone_old_rows(context: SyncContext, run: Run, made: Rekeying, ref: Ref) -> tuple[Ref | None, int]:
     """Return the old rows under a name of their own; the first that is free, or has these very rows."""
     if made.way != "rebuild" or not made.rows:
         return None, 0
@@ -250,7 +250,7 @@ def _accept(context: SyncContext, made: Rekeying, version: int, place: Ref | Non
             store.choices.set(context.name, ref, "key", made.key, who=context.who)
         if place is not None:
             store.copies.add(context.name, ref, place, why=f"before the key ({', '.join(made.key)})", rows=rows)
-        settle(context, made.settles)
+        close_changes(context, made.settles)
         store.events.add(KeyChosen(context.name, made.table.path, made.key, made.way, context.who, version))
 
 

@@ -60,7 +60,7 @@ class SchemaSides:
 
 
 @dataclass(frozen=True)
-class AtDestination:
+class DestinationState:
     """State of the accepted tables at the destination, by their references there."""
 
     tables: Catalog
@@ -112,11 +112,11 @@ def _chosen(context: SyncContext, schemas: SchemaSides, path: str) -> list[Table
     return [known[path]] if path else [known[one] for one in sorted(known)]
 
 
-def _at_destination(context: SyncContext, tables: Iterable[Table]) -> AtDestination:
+def _at_destination(context: SyncContext, tables: Iterable[Table]) -> DestinationState:
     refs = [destination_ref(table, context.naming) for table in tables]
     foreign = context.destination.schema.foreign(refs)
     own = [ref for ref in refs if ref not in foreign]
-    return AtDestination(context.destination.schema.inspect(own), context.destination.schema.sizes(own), foreign)
+    return DestinationState(context.destination.schema.inspect(own), context.destination.schema.sizes(own), foreign)
 
 
 def _quarantined(context: SyncContext, path: str, notes: list[str]) -> Mapping[str, int] | None:
@@ -143,7 +143,7 @@ def _records(context: SyncContext, quarantined: Mapping[str, int] | None) -> Tab
 
 
 def _summary(
-    context: SyncContext, schemas: SchemaSides, stored: AtDestination, records: TableRecords, table: Table
+    context: SyncContext, schemas: SchemaSides, stored: DestinationState, records: TableRecords, table: Table
 ) -> TableSummary:
     ref = destination_ref(table, context.naming) if table.alias else None
     made, size = (stored.tables.get(ref), stored.sizes.get(ref, TableSize())) if ref else (None, TableSize())
@@ -199,13 +199,15 @@ def _is_system(context: SyncContext, column: Column) -> bool:
     return context.naming.fold(column.name) in context.naming.system
 
 
-def _columns(context: SyncContext, schemas: SchemaSides, stored: AtDestination, table: Table) -> Iterator[TableColumn]:
+def _columns(
+    context: SyncContext, schemas: SchemaSides, stored: DestinationState, table: Table
+) -> Iterator[TableColumn]:
     """Yield the accepted columns in order, then those of the source alone, then those of the destination alone."""
     made = stored.tables.get(destination_ref(table, context.naming)) if table.alias else None
     accepted = table.columns if table.alias else ()
     source = schemas.pairs.get(table.ref) if table.alias else table
     fed = {old.name: new for old, new in pair_columns(table, source).same} if accepted and source else {}
-    since, at_destination = _since(context, table), dict(made.by_name) if made else {}
+    since, at_destination = _first_seen(context, table), dict(made.by_name) if made else {}
     for column in accepted:
         from_source, to = fed.get(column.name), at_destination.pop(column.alias or column.name, None)
         yield _column(column, from_source, to, _status(schemas, table, column, from_source), since.get(column.name))
@@ -248,7 +250,7 @@ def _column(
     )
 
 
-def _since(context: SyncContext, table: Table) -> Mapping[str, datetime]:
+def _first_seen(context: SyncContext, table: Table) -> Mapping[str, datetime]:
     """Return when each accepted column was first seen: with the change that brought it, under any name, or with its
     table."""
     history, seen = context.store.accepted.history(context.name), dict[Ref, dict[str, datetime]]()

@@ -62,7 +62,7 @@ class QuarantineItems(QueryWork):
         """Return the entry's table, moment and id."""
         return (item.table, item.at, item.id)
 
-    def beside(self, context: Any, query: ListQuarantined) -> QuarantineOverview:
+    def page_summary(self, context: Any, query: ListQuarantined) -> QuarantineOverview:
         """Return how much waits, and the files that cannot be read."""
         every = self._places if query.table is None else _places(self._opened, None)
         return QuarantineOverview(

@@ -333,7 +333,7 @@ def expire(context: SyncContext, run: Run) -> int:
         for place in quarantine_places(context):
             with place.stored(context) as found:
                 limit = run.started - timedelta(days=days) if days else None
-                old = found.older(limit) if limit else 0
+                old = found.count_older(limit) if limit else 0
                 if old or len(found.files) > 1:
                     found.put_together(run.id, 0, limit)
                 gone += old

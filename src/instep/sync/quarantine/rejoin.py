@@ -243,9 +243,9 @@ class Rejoined:
         return bool(self.rows) or len(self.inserted) > 0
 
 
-def rejoin(made: Recast, met: RowLookup, schema: pa.Schema, prefix: str, now: datetime | None = None) -> Rejoined:
+def rejoin(made: Recast, lookup: RowLookup, schema: pa.Schema, prefix: str, now: datetime | None = None) -> Rejoined:
     """Return what becomes of the entries; `now` is the moment of the run."""
-    work = _RejoinBatches(met, schema, prefix, now or datetime.now(UTC))
+    work = _RejoinBatches(lookup, schema, prefix, now or datetime.now(UTC))
     by_place: dict[tuple[int, str], list[Cell]] = defaultdict(list)
     for cell in made.cells:
         by_place[cell.number, cell.column].append(cell)
@@ -255,13 +255,13 @@ def rejoin(made: Recast, met: RowLookup, schema: pa.Schema, prefix: str, now: da
     for row in made.rows:
         by_number[row.number].append(row)
     for number, rows in by_number.items():
-        work.whole(number, sorted(rows, key=lambda r: r.entry.at))
+        work.resolve_rows(number, sorted(rows, key=lambda r: r.entry.at))
     return work.done()
 
 
 @dataclass
 class _RejoinBatches:
-    met: RowLookup
+    lookup: RowLookup
     schema: pa.Schema
     prefix: str
     now: datetime
@@ -272,13 +272,13 @@ class _RejoinBatches:
     entries: dict[str, list[QuarantineEntry]] = field(default_factory=lambda: defaultdict(list))
 
     def __post_init__(self) -> None:
-        current = self.met.rows.column(f"{self.prefix}current").to_pylist() if self._has("current") else []
-        for at, number in enumerate(self.met.numbers):
+        current = self.lookup.rows.column(f"{self.prefix}current").to_pylist() if self._has("current") else []
+        for at, number in enumerate(self.lookup.numbers):
             if current and not current[at]:
                 self.ended.add(number)
             else:
                 self.found.setdefault(number, []).append(at)
-        self.notes = self.met.rows.column(f"{self.prefix}meta").to_pylist() if self._has("meta") else []
+        self.notes = self.lookup.rows.column(f"{self.prefix}meta").to_pylist() if self._has("meta") else []
 
     def _has(self, role: str) -> bool:
         return f"{self.prefix}{role}" in self.schema.names
@@ -286,46 +286,46 @@ class _RejoinBatches:
     def cells(self, number: int, column: str, cells: Sequence[Cell]) -> None:
         """Settle all entries of one value, oldest first: only the last may be it."""
         *older, last = cells
-        self.settle("superseded", older)
+        self.set_status("superseded", older)
         places = self.found.get(number, [])
         if len(places) > 1:
-            self.stay(last, "the table has several rows with this key")
+            self.leave_quarantined(last, "the table has several rows with this key")
         elif not places:
-            self.settle("superseded", [last])
+            self.set_status("superseded", [last])
         else:
             self.fill(places[0], column, last)
 
     def fill(self, at: int, column: str, cell: Cell) -> None:
-        value = self.met.rows.column(column)[at]
+        value = self.lookup.rows.column(column)[at]
         if not value.is_valid and self.is_noted(at, cell.entry.name):
             if cell.value is None:
-                self.stay(cell, cell.reason)
+                self.leave_quarantined(cell, cell.reason)
             elif cell.entry.status == "held":
                 self.fills.setdefault(at, {})[column] = cell
-                self.settle("replayed", [cell])
+                self.set_status("replayed", [cell])
         else:
             there = value.is_valid and cell.value is not None and value.as_py() == cell.value[0].as_py()
-            self.settle("replayed" if there else "superseded", [cell])
+            self.set_status("replayed" if there else "superseded", [cell])
 
     def is_noted(self, at: int, name: str) -> bool:
         return any(_is_hold(c, name) for c in _changes(self.notes[at] if self.notes else None))
 
-    def whole(self, number: int, rows: Sequence[RefusedRow]) -> None:
+    def resolve_rows(self, number: int, rows: Sequence[RefusedRow]) -> None:
         """Settle refused rows; one that has come meanwhile is newer than what was refused."""
         *older, last = rows
-        self.settle("superseded", older)
+        self.set_status("superseded", older)
         if number in self.found or number in self.ended:
-            self.settle("superseded", [last])
+            self.set_status("superseded", [last])
         else:
             self.inserts.append(last)
-            self.settle("replayed", [last])
+            self.set_status("replayed", [last])
 
-    def settle(self, status: EntryStatus, cells: Sequence[Cell | RefusedRow]) -> None:
+    def set_status(self, status: EntryStatus, cells: Sequence[Cell | RefusedRow]) -> None:
         """Set the status of the entries; those that a person has discarded stay so."""
         pending = (c.entry for c in cells if c.entry.status == "held")
         self.entries[status] += [replace(e, status=status) for e in pending]
 
-    def stay(self, cell: Cell, reason: str) -> None:
+    def leave_quarantined(self, cell: Cell, reason: str) -> None:
         if cell.entry.status == "held":
             self.entries["held"].append(replace(cell.entry, reason=reason))
 
@@ -335,7 +335,7 @@ class _RejoinBatches:
         return Rejoined(rows, self.updated(rows), self.inserted(), *parts)
 
     def updated(self, rows: Sequence[int]) -> pa.Table:
-        table = self.met.rows.take(pa.array(rows, pa.int64()))
+        table = self.lookup.rows.take(pa.array(rows, pa.int64()))
         columns = []
         for target in self.schema:
             fills = {n: c.value for n, at in enumerate(rows) if (c := self.fills[at].get(target.name))}

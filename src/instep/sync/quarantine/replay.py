@@ -88,7 +88,7 @@ def _all(context: SyncContext, tables: Collection[str], column: str, run: Run | 
                 continue
             work = _TableReplay(context, place, found, column, run)
             if run is None:
-                yield work.look()
+                yield work.preview()
             else:
                 done = work.carry_out(run)
                 _record(context, place.table, done, run)
@@ -124,7 +124,7 @@ class _TableReplay:
     column: str
     run: Run | None
 
-    def look(self) -> Replayed:
+    def preview(self) -> Replayed:
         """Return what would become of the entries."""
         done = Replayed(self.place.table.path)
         for entries in self._batches():
@@ -171,7 +171,7 @@ class _TableReplay:
             crashpoint("replay.commit.after")
         known = {e.id: e for e in entries}
         settled = {e.id: e for e in (*joined.replayed, *joined.superseded, *joined.stays)}
-        self.found.settle([e for e in settled.values() if known[e.id] != e], run.id, number)
+        self.found.record_status([e for e in settled.values() if known[e.id] != e], run.id, number)
         crashpoint("replay.batch")
         return joined
 

@@ -27,7 +27,7 @@ from instep.schema.changes.describe import (
     table_of,
 )
 from instep.schema.planning.accept import accept
-from instep.schema.planning.guard import Guards, offences, spared
+from instep.schema.planning.guard import Guards, layout_violations, retain_guarded
 from instep.schema.planning.naming import assign, destination_ref, with_custom_names
 from instep.schema.planning.overflow import was_extra
 from instep.schema.planning.plan import Plan, StepGroup, check_base, desired, plan
@@ -51,8 +51,8 @@ from instep.sync.schema_changes.backfill_plan import follow_columns
 from instep.sync.schema_changes.overflow_columns import record_extra, want_values
 from instep.sync.schema_changes.owned_tables import (
     check_unmoved,
-    own,
     owned_by_others,
+    record_owned,
     shared_offences,
     unable,
     with_shards,
@@ -81,7 +81,7 @@ def make_plan(
     # what the destination's own layout of its tables stands on
     refs = sorted(destination_ref(t, context.naming) for t in detection.accepted.tables)
     before, guards = detection.accepted, context.destination.schema.guards(refs)
-    decisions, spared_decisions = spared(detection.decisions, before, context.naming, guards)
+    decisions, spared_decisions = retain_guarded(detection.decisions, before, context.naming, guards)
     detection = replace(detection, decisions=decisions)
     made = _drawn(context, detection, guards, stuck)
     anew: frozenset[Ref] = frozenset()
@@ -119,7 +119,7 @@ def _drawn(
     refs = sorted(_refs(context, before, after))
     there, foreign = inspected(context, refs)
     known = by_names(there) if detection.rebound else there
-    able = context.destination.capabilities
+    capabilities = context.destination.capabilities
     prefix = context.naming.prefix
     foreign = {
         **foreign,
@@ -129,9 +129,9 @@ def _drawn(
         **others,
     }
     foreign |= lost_versions(context, decisions, before, after)
-    made = plan(decisions, before, after, known, target, able, prefix=prefix, foreign=foreign)
-    if stuck := offences(made, guards) | shared_offences(context, made):
-        made = plan(decisions, before, after, known, target, able, prefix=prefix, foreign=foreign | stuck)
+    made = plan(decisions, before, after, known, target, capabilities, prefix=prefix, foreign=foreign)
+    if stuck := layout_violations(made, guards) | shared_offences(context, made):
+        made = plan(decisions, before, after, known, target, capabilities, prefix=prefix, foreign=foreign | stuck)
     remarks = tuple(f"{'.'.join(filter(None, ref))}: {text}" for ref, text in named.unchanged)
     made = replace(made, remarks=(*remarks, *goes_on(context, after)))
     if detection.rebound:
@@ -305,7 +305,7 @@ def _accept(
             remember(context, detection)
         answered = {reviews[key(d.change)].id for d in applied}
         tell(changes=tuple(sorted(answered)))
-        version = _keep(context, made, why or "refreshed", answered)
+        version = _record_accepted(context, made, why or "refreshed", answered)
         follow(context, {old: new for old, new in places.moves.items() if old not in made.refused})
         follow_columns(context, applied, places)
         context.store.reviews.applied(reviews[key(d.change)].id for d in applied)
@@ -328,10 +328,10 @@ def _accept(
     return version
 
 
-def _keep(context: SyncContext, made: Plan, why: str, answered: Set[str]) -> int:
+def _record_accepted(context: SyncContext, made: Plan, why: str, answered: Set[str]) -> int:
     """Return the accepted catalog and the destination's tables as they are now; answers the accepted version."""
     store, run = context.store, context.run.id if context.run else ""
-    own(context, made)
+    record_owned(context, made)
     version = store.accepted.add(context.name, made.after, who=context.who, why=why, run=run).version
     target = as_left(context, made.target, answered)
     store.schemas.add(context.name, "destination", target, run=run, accepted=version)

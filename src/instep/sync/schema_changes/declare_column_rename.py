@@ -230,8 +230,8 @@ def _plan(
     if _done(there, ref, old):
         made = Plan("", fingerprint(there), tuple(decisions), (), after, there)
     else:
-        able, prefix = context.destination.capabilities, context.naming.prefix
-        made = plan(decisions, Catalog.of([table]), Catalog.of([now]), there, target, able, prefix=prefix)
+        capabilities, prefix = context.destination.capabilities, context.naming.prefix
+        made = plan(decisions, Catalog.of([table]), Catalog.of([now]), there, target, capabilities, prefix=prefix)
     if made.refused:
         raise IllegalChange(f"{table.path}: {next(iter(made.refused.values()))}", hint="nothing was changed")
     made = replace(made, after=after, target=recorded_tables(context, made.target))

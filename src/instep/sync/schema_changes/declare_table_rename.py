@@ -190,14 +190,14 @@ def _plan(context: SyncContext, accepted: Catalog, old: Table, new: Table, inter
     before = Catalog.of([old, *([interim] if interim else [])])
     decisions = [Decision(c, "apply", "mapped", f"mapped by {context.who}") for c in _changes(old, new, interim)]
     now = accept(decisions, before, Catalog())
-    now = now.put(_taken(now.by_ref[new.ref], new))
+    now = now.put(_with_source_identity(now.by_ref[new.ref], new))
     others = [t for t in accepted.tables if t.ref not in before.by_ref]
     after = assign(Catalog.of([*others, *now.tables]), context.naming)
     mine = Catalog.of(t for t in after.tables if t.ref in now.by_ref)
     refs = {destination_ref(t, context.naming) for c in (before, mine) for t in c.tables}
     there, target = context.destination.schema.inspect(sorted(refs)), desired(mine, context.naming)
-    able, prefix = context.destination.capabilities, context.naming.prefix
-    made = plan(decisions, before, mine, there, target, able, prefix=prefix)
+    capabilities, prefix = context.destination.capabilities, context.naming.prefix
+    made = plan(decisions, before, mine, there, target, capabilities, prefix=prefix)
     if made.refused:
         raise IllegalChange(f"{old.path}: {next(iter(made.refused.values()))}", hint="nothing was changed")
     whole = recorded_tables(context, made.target)
@@ -213,7 +213,7 @@ def _changes(old: Table, new: Table, interim: Table | None) -> Sequence[Change]:
     return [*changes, TableRenamed(live, replace(live, schema=new.schema, name=new.name))]
 
 
-def _taken(table: Table, new: Table) -> Table:
+def _with_source_identity(table: Table, new: Table) -> Table:
     """Return the accepted table with the identity of the source's; ids of another table's columns say nothing."""
     ids = {c.name: c.id for c in new.columns}
     columns = tuple(replace(c, id=None if c.retained else ids.get(c.name)) for c in table.columns)

@@ -61,7 +61,7 @@ class _Pair:
     new: Column
 
     @property
-    def untried(self) -> InvalidValues:
+    def without_sample(self) -> InvalidValues:
         return InvalidValues(self.change, self.table.path, self.old.name, str(self.old.type))
 
 
@@ -78,7 +78,7 @@ def invalid_values(
         with context.source.snapshot() as snapshot, snapshot.reader.open() as session:
             return tuple(_tried_values(context, snapshot, session, pair, rows) for pair in pairs)
     except InstepError as error:
-        return tuple(replace(p.untried, why_not=error.message.splitlines()[0]) for p in pairs)
+        return tuple(replace(p.without_sample, why_not=error.message.splitlines()[0]) for p in pairs)
 
 
 def _pairs(context: SyncContext, detection: DetectionResult) -> Iterator[_Pair]:
@@ -104,13 +104,13 @@ def _tried_values(
     try:
         target = context.destination.write.target(destination_ref(pair.table, context.naming)).schema
         kind = target.field(pair.old.alias or pair.old.name).type
-        yields = snapshot.yields(alone(pair.source, pair.new))[pair.new.name]
+        yields = snapshot.query_types(alone(pair.source, pair.new))[pair.new.name]
         sampled = invalid_values = 0
         for some in values(context, snapshot, session, pair.source, pair.new, rows):
             sampled += len(some)
             invalid_values += len(set(cast(some, yields, kind, pair.old.type).invalid_values))
     except InstepError as error:
-        return replace(pair.untried, why_not=error.message.splitlines()[0])
+        return replace(pair.without_sample, why_not=error.message.splitlines()[0])
     except (pa.ArrowException, KeyError) as error:
-        return replace(pair.untried, why_not=type(error).__name__)
-    return replace(pair.untried, sampled=sampled, invalid_values=invalid_values)
+        return replace(pair.without_sample, why_not=type(error).__name__)
+    return replace(pair.without_sample, sampled=sampled, invalid_values=invalid_values)

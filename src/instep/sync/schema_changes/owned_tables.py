@@ -60,13 +60,13 @@ def owned_by_others(context: SyncContext, refs: Collection[Ref]) -> dict[Ref, st
     }
 
 
-def own(context: SyncContext, made: Plan) -> None:
+def record_owned(context: SyncContext, made: Plan) -> None:
     """Record the connection's place and the names of its tables, in the transaction that accepts them. Raises
     Conflict if another connection was faster."""
     store = context.store
     store.connections.put(context.name, destination=context.destination_name, namespace=_space(context))
     owned = {t.ref: _owned_ref(context, destination_ref(t, context.naming)) for t in made.after.tables}
-    store.names.hold(context.name, context.destination_name, owned)
+    store.names.set_owned(context.name, context.destination_name, owned)
 
 
 RENAMES = ("column.renamed", "table.renamed")
@@ -104,7 +104,7 @@ def shared_offences(context: SyncContext, made: Plan) -> dict[Ref, str]:
         return {}
     found: dict[Ref, str] = {}
     for group in made.groups():
-        if why := shard.why_not(group.ref, group.steps, group.after):
+        if why := shard.reason_not_allowed(group.ref, group.steps, group.after):
             found.setdefault(group.after.ref if group.after else group.ref, why)
     return found
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from instep.schema.catalog.catalog import Catalog, Table
 from instep.schema.changes.describe import TableRemoved, TableReplaced
-from instep.schema.planning.projection import ColumnRead, Missing, TableRead, reads
+from instep.schema.planning.projection import ColumnRead, SkippedTable, TableRead, reads
 from instep.schema.selection.overrides import SelectionSides, sides, with_switches
 from instep.schema.selection.selection import Selection, column_is_on, hashed, is_on
 from instep.store.store import Store
@@ -36,7 +36,7 @@ def sides_now(context: SyncContext) -> SelectionSides:
 
 def selected_reads(
     context: SyncContext, detection: DetectionResult
-) -> tuple[tuple[TableRead, ...], tuple[Missing, ...]]:
+) -> tuple[tuple[TableRead, ...], tuple[SkippedTable, ...]]:
     """Return the reads, and why accepted tables cannot be read. A deselected column has no source, so that its old
     values stay; a table that is deselected under its source name is left out."""
     accepted = context.store.accepted.catalog(context.name)
@@ -48,7 +48,7 @@ def selected_reads(
     return tuple(_switched(chosen, r) for r in now), tuple(_why(m, detection) for m in missing)
 
 
-def _why(missing: Missing, detection: DetectionResult) -> Missing:
+def _why(missing: SkippedTable, detection: DetectionResult) -> SkippedTable:
     if denied := detection.denied.get(missing.table.ref):
         return replace(missing, why=denied)
     places = TableRenames.of(detection.decisions)

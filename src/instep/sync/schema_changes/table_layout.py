@@ -45,11 +45,11 @@ def with_layouts(context: SyncContext, made: Plan) -> Plan:
     noted and left out. A table whose changes are refused can still be freed of its partitions: these may be why."""
     tables = [t for t in made.after.tables if not t.retained]
     configured = [(t, context.settings(t)) for t in tables]
-    able = context.destination.schema.layouts
-    if able is None:
+    layouts = context.destination.schema.layouts
+    if layouts is None:
         odd = [t for t, s in configured if s.properties or s.sort or s.partition]
         return _noted(made, [(t, _none(context.destination)) for t in odd])
-    pending_backfills = [_layout_change(context, able, table, settings) for table, settings in configured]
+    pending_backfills = [_layout_change(context, layouts, table, settings) for table, settings in configured]
     # tables by the names that they get, to those that they have
     found: dict[Ref, Ref] = {}
     for change in (s.change for s in made.steps):
@@ -57,7 +57,7 @@ def with_layouts(context: SyncContext, made: Plan) -> Plan:
             found[change.after.ref] = found.pop(change.before.ref, change.before.ref)
     today, new = found, {s.table for s in made.steps if isinstance(s.change, TableAdded)}
     anew = new | {s.table for s in made.steps if isinstance(s.change, TableReplaced)}
-    there = able.recorded([today.get(w.ref, w.ref) for w in pending_backfills])
+    there = layouts.recorded([today.get(w.ref, w.ref) for w in pending_backfills])
     steps, troubles = list[Step](), [(w.table, trouble) for w in pending_backfills for trouble in w.troubles]
     for layout_change in pending_backfills:
         before = (
@@ -67,7 +67,7 @@ def with_layouts(context: SyncContext, made: Plan) -> Plan:
             continue
         if layout_change.table.ref not in made.refused or before.partition != after.partition:
             steps.append(step(layout_change.ref, SetLayout(layout_change.ref, before, after)))
-            troubles += [(layout_change.table, _LATER)] if layout_change.ref not in anew and not able.whole else []
+            troubles += [(layout_change.table, _LATER)] if layout_change.ref not in anew and not layouts.whole else []
     return _noted(replace(made, steps=_joined(made.steps, steps)), troubles)
 
 
@@ -96,10 +96,10 @@ def _joined(steps: tuple[Step, ...], more: list[Step]) -> tuple[Step, ...]:
     return (*joined, *(s for s in more if s.table not in last))
 
 
-def _layout_change(context: SyncContext, able: LayoutsFacet, table: Table, settings: TableSettings) -> _LayoutChange:
+def _layout_change(context: SyncContext, layouts: LayoutsFacet, table: Table, settings: TableSettings) -> _LayoutChange:
     found, retained, properties, sort = list[str](), False, as_text(settings.properties), settings.sort
-    if able.whole:
-        troubles = {name: able.property_fault(name) for name in properties}
+    if layouts.whole:
+        troubles = {name: layouts.property_fault(name) for name in properties}
         found += [why for why in troubles.values() if why]
         properties = {name: value for name, value in properties.items() if not troubles[name]}
     elif properties or sort:
@@ -111,7 +111,7 @@ def _layout_change(context: SyncContext, able: LayoutsFacet, table: Table, setti
     except SchemaError as error:
         found.append(error.message)
     try:
-        parts = list(_parts(able, table, settings))
+        parts = list(_parts(layouts, table, settings))
     except SchemaError as error:
         found.append(error.message)
         retained = True
@@ -136,14 +136,14 @@ def _terms(table: Table, sort: Iterable[str]) -> Iterator[SortTerm]:
         yield column.alias or name, direction
 
 
-def _parts(able: LayoutsFacet, table: Table, settings: TableSettings) -> Iterator[PartitionTerm]:
+def _parts(layouts: LayoutsFacet, table: Table, settings: TableSettings) -> Iterator[PartitionTerm]:
     """Yield the partitioning by destination columns. Raises SchemaError for a column that cannot partition rows."""
     for text in settings.partition:
         term = partition_term(text)
         column = table.by_name.get(term.column)
         if column is None or column.retained:
             raise SchemaError(f"it cannot be partitioned by {term.text}: there is no such column")
-        if why := able.partition_fault(term, column.type):
+        if why := layouts.partition_fault(term, column.type):
             raise SchemaError(f"it cannot be partitioned by {term.text}: {why}")
         yield replace(term, column=column.alias or term.column)
 

@@ -29,7 +29,7 @@ class SettingTable:
     source: Table
     settings: TableSettings
     reviews: tuple[Review, ...]
-    settled: Table
+    configured: Table
     """Table with the settings."""
 
     def open(self, family: str) -> Iterator[Review]:
@@ -50,7 +50,7 @@ class SettingTable:
     def retyped(self, key: Sequence[str]) -> dict[str, DataType]:
         """Return the types that the source has given to accepted columns of a key, by name; wider ones take all
         values."""
-        pairs = ((a, b) for a, b in pair_columns(self.table, self.settled).same if a.name in key)
+        pairs = ((a, b) for a, b in pair_columns(self.table, self.configured).same if a.name in key)
         return {a.name: b.type for a, b in pairs if a.type != b.type and not widens(a.type, b.type)}
 
     def sources_of(self, names: Sequence[str]) -> tuple[str, ...]:
@@ -105,7 +105,7 @@ def recorded_tables(context: SyncContext, changed: Catalog) -> Catalog:
     return last
 
 
-def settle(context: SyncContext, reviews: Iterable[Review]) -> None:
+def close_changes(context: SyncContext, reviews: Iterable[Review]) -> None:
     """Close these changes and resume what they have paused, whatever the policy: a person
     has said what is to be done."""
     for review in reviews:

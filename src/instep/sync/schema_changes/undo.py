@@ -175,8 +175,8 @@ def _prepare(context: SyncContext, reviews: Sequence[Review]) -> UndoPlan:
     target = desired(undoing.after, context.naming)
     refs = {destination_ref(t, context.naming) for c in (now, undoing.after) for t in c.tables}
     there = context.destination.schema.inspect(sorted(refs))
-    able, prefix = context.destination.capabilities, context.naming.prefix
-    made = plan(undoing.decisions, now, undoing.after, there, target, able, prefix=prefix)
+    capabilities, prefix = context.destination.capabilities, context.naming.prefix
+    made = plan(undoing.decisions, now, undoing.after, there, target, capabilities, prefix=prefix)
     if made.refused:
         ref, why = next(iter(made.refused.items()))
         raise IllegalChange(f"{'.'.join(ref)} cannot be taken back: {why}", hint="the destination has not been touched")
@@ -230,7 +230,7 @@ def _removed(context: SyncContext, review: Review, change: Change) -> Removed:
     """Return what a removal did at the destination, or for an addition would do by policy."""
     if change.kind.endswith(".added"):
         return decide(reverse(change), context.policy, tags=context.tags).modifiers.removed
-    return Modifiers().over(review.modifiers).removed
+    return Modifiers().with_changes(review.modifiers).removed
 
 
 Extra = dict[Ref, list[tuple[Step, Column]]]

@@ -19,7 +19,7 @@ from instep.errors import InstepError, ProjectError
 if TYPE_CHECKING:
     from instep.bootstrap import App
     from instep.cli.screen import Screen
-    from instep.lineage.migration.statements import At, Migration, Unread
+    from instep.lineage.migration.statements import FileLine, Migration, UnreadStatement
     from instep.plans.downstream import Downstream
     from instep.sync.context import SyncContext
     from instep.sync.operations.check_migration import Consequence, MigrationCheck
@@ -241,10 +241,10 @@ def _dialects_of(app: App, named: Sequence[str], dialect: str) -> dict[str, str]
 def _one(app: App, name: str, read: Migration) -> Checked:
     from instep.plans.costs import rates, reading
     from instep.plans.downstream import configured
-    from instep.sync.operations.check_migration import foresee
+    from instep.sync.operations.check_migration import predict_migration
 
     context = app.sync_context(name)
-    found = foresee(context, read)
+    found = predict_migration(context, read)
     known = rates(app.store, name)
     made = Checked(found)
     for one in found.consequences:
@@ -283,7 +283,7 @@ def _document(one: Checked, levels: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _note(one: Unread) -> dict[str, Any]:
+def _note(one: UnreadStatement) -> dict[str, Any]:
     return {"file": one.at.file, "line": one.at.line, "text": one.why}
 
 
@@ -337,7 +337,7 @@ def _lines(one: Checked, levels: Sequence[str]) -> Iterator[tuple[str, str]]:
         style = "red" if one.fails(change, levels) else "yellow" if change.level != "safe" else ""
         yield f"  {_places(change)}{change.summary}", style
         yield f"    {_decided(change)}", ""
-        yield from ((f"    {text}", "dim") for text in _beside(one, change))
+        yield from ((f"    {text}", "dim") for text in _consequences(one, change))
     yield from ((f"  refused at the destination: {why}", "red") for why in found.refused.values())
     yield from ((f"  settles what waits: {text}", "") for text in found.settled)
     yield from ((f"  {n.at}: note: {n.why}", "yellow") for n in found.notes)
@@ -358,7 +358,7 @@ def _decided(change: Consequence) -> str:
     return f"{outcome(change.decision)}{note}; {change.level}"
 
 
-def _beside(one: Checked, change: Consequence) -> Iterator[str]:
+def _consequences(one: Checked, change: Consequence) -> Iterator[str]:
     yield from (h.text for h in change.hazards if h.level != "safe")
     if change.backfill:
         yield _reads(one, change)
@@ -385,14 +385,14 @@ def _annotations(one: Checked, levels: Sequence[str]) -> Iterator[tuple[str, str
     name = one.found.connection
     for change in one.found.consequences:
         level = "error" if one.fails(change, levels) else "warning" if change.level != "safe" else "notice"
-        text = "\n".join([change.summary, _decided(change), *_beside(one, change)])
+        text = "\n".join([change.summary, _decided(change), *_consequences(one, change)])
         yield _annotation(level, change.at[-1] if change.at else None, name, text), ""
     yield from ((_annotation("error", None, name, why), "") for why in one.found.refused.values())
     yield from ((_annotation("warning", n.at, name, n.why), "") for n in one.found.notes)
     yield from ((_annotation("warning", u.at, name, f"not understood: {u.why}"), "") for u in one.found.unread)
 
 
-def _annotation(level: str, at: At | None, name: str, text: str) -> str:
+def _annotation(level: str, at: FileLine | None, name: str, text: str) -> str:
     place = f"file={_escaped(at.file, ':,')},line={at.line}," if at else ""
     return f"::{level} {place}title={_escaped(f'instep {name}', ':,')}::{_escaped(text)}"
 

@@ -71,7 +71,7 @@ def run(
         name, cases = backend.connection(connection), read_cases(file)
         found = run_cases(backend, name, [located.case.document() for located in cases])
     refuse_wrong(cases, [one.get("problem", "") for one in found])
-    results = [{"where": located.where, **one} for located, one in zip(cases, found, strict=True)]
+    results = [{"where": located.location, **one} for located, one in zip(cases, found, strict=True)]
     failed = [r for r in results if r["wrong"]]
     data = {"connection": name, "cases": len(results), "failed": len(failed), "results": results}
     emit(data, lambda out: _show_cases(out, failed, len(results)))

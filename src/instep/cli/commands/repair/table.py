@@ -85,7 +85,7 @@ def set_key(
     at the next sync; the old rows are kept as a copy. Without --rekey, --rebuild or --clear the command only counts,
     and names the option to use.
     """
-    way, key = _way(rekey=rekey, rebuild=rebuild, clear=clear), [c.strip() for c in columns.split(",")]
+    way, key = _chosen_way(rekey=rekey, rebuild=rebuild, clear=clear), [c.strip() for c in columns.split(",")]
     with open_backend() as backend:
         request = SetKeyRequest(table=path, key=tuple(key), way=way or "rekey")
         made = backend.operations.prepare(backend.connection(connection), request)
@@ -161,7 +161,7 @@ def purge(path: Table, connection: OfConnection = None, dry_run: DryRun = False)
     emit(data, lambda out: _lines(out, [f"{'deleted' if done else 'kept'}: {n}" for n in names] or ["no copies"]))
 
 
-def _way(**given: bool) -> Way | None:
+def _chosen_way(**given: bool) -> Way | None:
     from instep.sync.operations.set_key import WAYS
 
     chosen = [way for way in WAYS if given[way]]

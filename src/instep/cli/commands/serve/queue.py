@@ -81,7 +81,7 @@ def list_jobs(
     with open_backend() as backend:
         query = ListQueue(connection, tuple(status or ()))  # type: ignore[arg-type]
         listing = backend.listing(query, limit)
-    found, totals = listing.items, listing.beside
+    found, totals = listing.items, listing.page_summary
     workers = [asdict(w) for w in totals.workers]
     document = {"jobs": [asdict(j) for j in found], "counts": totals.counts, "workers": workers}
     emit(document, lambda out: _show_list(out, found, totals.counts, len(workers)))

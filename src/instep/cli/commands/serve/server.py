@@ -125,12 +125,12 @@ def server(
     """
     check_reach(host, behind_proxy, insecure_dev)
     opener = partial(_open_server, options.project.resolve(), insecure_dev)
-    place = Place(host, port, behind_proxy, rate)
+    place = ListenAddress(host, port, behind_proxy, rate)
     serve(opener, place, LogOptions(log_format, log_level), (lanes, grace) if with_worker else None, _first_key)
 
 
 @dataclass(frozen=True)
-class Place:
+class ListenAddress:
     """The address of a server, the proxies in front of it, and the requests that each key has a minute."""
 
     host: str
@@ -154,7 +154,7 @@ def _open_server(folder: Path, insecure_dev: bool) -> App:
 
 def serve(
     opener: Callable[[], App],
-    place: Place,
+    place: ListenAddress,
     log_options: LogOptions,
     worker: tuple[int, float] | None,
     begin: Callable[[App, str], None],
@@ -204,11 +204,11 @@ def _on_signal() -> None:
     """No-op: the event loop was ended by the same signal, so there is nothing else to stop."""
 
 
-def _worker(opener: Callable[[], App], lanes: int, grace: float) -> WorkerBeside:
+def _worker(opener: Callable[[], App], lanes: int, grace: float) -> EmbeddedWorker:
     from instep.logs import log_info
     from instep.worker.worker import JobWorker, WorkerLimits
 
-    return WorkerBeside(lambda: JobWorker(opener, WorkerLimits(lanes=lanes, grace=grace, poll=POLL), log_info))
+    return EmbeddedWorker(lambda: JobWorker(opener, WorkerLimits(lanes=lanes, grace=grace, poll=POLL), log_info))
 
 
 def check_reach(host: str, behind_proxy: str, insecure_dev: bool) -> None:
@@ -423,7 +423,7 @@ AGAIN = 5.0
 """Seconds until a worker that has failed is begun again."""
 
 
-class WorkerBeside:
+class EmbeddedWorker:
     """Begun again when it fails, until the block ends; then running jobs have the worker's grace time."""
 
     def __init__(self, make: Callable[[], JobWorker]) -> None:
@@ -453,7 +453,7 @@ class WorkerBeside:
             if self._now is not None:
                 self._now.stop()
 
-    def __enter__(self) -> WorkerBeside:
+    def __enter__(self) -> EmbeddedWorker:
         self._thread.start()
         return self
 

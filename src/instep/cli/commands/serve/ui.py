@@ -15,7 +15,7 @@ import typer
 
 from instep.cli.arguments import Grace, Lanes, examples
 from instep.cli.commands.serve.log_options import LogFormat, LogLevel
-from instep.cli.commands.serve.server import LogOptions, Place, serve
+from instep.cli.commands.serve.server import ListenAddress, LogOptions, serve
 from instep.cli.context import options, say
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def ui(
     with ExitStack() as at_end:
         links = list[str]()
         begin, end = partial(_show, browser, at_end, links), partial(_end_sessions, links)
-        place, logs = Place("127.0.0.1", port), LogOptions(log_format, log_level)
+        place, logs = ListenAddress("127.0.0.1", port), LogOptions(log_format, log_level)
         serve(opener, place, logs, (lanes, grace), begin, end)
 
 

@@ -14,7 +14,7 @@ from instep.cli.context import PARTIAL, emit, fail, open_app, options, say
 if TYPE_CHECKING:
     from instep.bootstrap import App
     from instep.cli.screen import Screen
-    from instep.sync.operations.delete import Belongings, DeletedConnection
+    from instep.sync.operations.delete import DeletedConnection, OwnedObjects
 
 
 def register(app: typer.Typer) -> None:
@@ -51,11 +51,11 @@ def delete(
     from instep.control.connectors import forget_operations
     from instep.crash import crashpoint
     from instep.project.load import load_beside
-    from instep.sync.operations.delete import belongings, leave
+    from instep.sync.operations.delete import leave, owned_objects
 
     with _app(name) as app:
         context = app.sync_context(name)
-        given = confirm or _typed_name(belongings(context), drop_tables)
+        given = confirm or _typed_name(owned_objects(context), drop_tables)
         left = leave(context, "drop" if drop_tables else "keep", named=given, abandon=abandon)
         forget_operations(app.project, app.store, name)
         crashpoint("leave.object.before")
@@ -76,7 +76,7 @@ def _app(name: str) -> App:
     return open_app() if name in load_beside(options.project).model.connections else open_server(options.project)
 
 
-def _typed_name(found: Belongings, drop: bool) -> str:
+def _typed_name(found: OwnedObjects, drop: bool) -> str:
     if not (options.interactive and sys.stdin.isatty()):
         return ""
     say(f"slot at the source: {found.log or 'none'}")

@@ -140,7 +140,7 @@ def _counted(
 ) -> tuple[OperationCounts, tuple[LintFinding, ...]]:
     from instep.sources.connector.config import ConnectorConfig
     from instep.sources.connector.dialect import SdkDialect
-    from instep.sources.connector.lint import Sent, lint
+    from instep.sources.connector.lint import SegmentTotals, lint
     from instep.sources.connector.segment import OperationCounts
     from instep.sources.connector.spool import Segments
 
@@ -151,7 +151,7 @@ def _counted(
         name=bench.folder.name,
         environment=bench.environment,
     )
-    sent, counts = Sent(), OperationCounts()
+    sent, counts = SegmentTotals(), OperationCounts()
     dialect = SdkDialect(config)
     for line in dialect.notices():
         trial.on_log_line(line)

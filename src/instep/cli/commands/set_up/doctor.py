@@ -36,14 +36,14 @@ def doctor(
 
     Each line is ok, warn or bad, and names the next command. Exits with 1 if a line is bad.
     """
-    found = list(_look(connect, connection))
+    found = list(_run_checks(connect, connection))
     counts = {state: sum(f.state == state for f in found) for state in _STYLES}
     emit({"checks": [{**asdict(f), "ok": f.ok} for f in found], "counts": counts}, lambda out: _show(out, found))
     if counts["bad"]:
         raise fail(1)
 
 
-def _look(connect: bool, connection: str | None) -> Iterator[Finding]:
+def _run_checks(connect: bool, connection: str | None) -> Iterator[Finding]:
     from instep.errors import InstepError
     from instep.monitoring import doctor as look
     from instep.monitoring.doctor import Finding

@@ -74,12 +74,12 @@ def content(snapshot: DeltaSnapshot) -> tuple[bytes, int]:
     ]
     with pq.ParquetWriter(out, SCHEMA) as writer:
         writer.write_table(pa.Table.from_pylist(lines, schema=SCHEMA))
-        for name, files, kind in (("add", snapshot.files, ADD), ("remove", snapshot.gone, REMOVE)):
+        for name, files, kind in (("add", snapshot.files, ADD), ("remove", snapshot.tombstones, REMOVE)):
             for rows in files.structs(kind):
                 columns = [rows if f.name == name else pa.nulls(len(rows), f.type) for f in SCHEMA]
                 writer.write_table(pa.Table.from_arrays(columns, schema=SCHEMA), BATCH * 4)
     made: bytes = out.getvalue().to_pybytes()
-    return made, len(lines) + len(snapshot.files) + len(snapshot.gone)
+    return made, len(lines) + len(snapshot.files) + len(snapshot.tombstones)
 
 
 def read(version: int, paths: Sequence[AnyPath]) -> DeltaSnapshot:

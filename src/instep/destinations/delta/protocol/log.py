@@ -85,7 +85,7 @@ class SnapshotCache:
 
 def _count(snapshot: DeltaSnapshot) -> int:
     """Return how many files it names, those included that were removed."""
-    return len(snapshot.files) + len(snapshot.gone)
+    return len(snapshot.files) + len(snapshot.tombstones)
 
 
 @dataclass(frozen=True)
@@ -162,15 +162,15 @@ class DeltaLog:
                 if last == before.version:
                     return before
                 if all(v in listed.commits for v in range(before.version, last)):
-                    return self._remember(listed, self._onto(before, listed, last).checked(self.table))
-        listed = self._listed(self._pointed())
+                    return self._remember(listed, self._apply_commits(before, listed, last).checked(self.table))
+        listed = self._listed(self._pointer_version())
         if not listed.checkpoints:
             listed = self._listed()
         if listed.last is None:
             return None
         return self._remember(listed, self._replayed(listed, listed.last))
 
-    def _pointed(self) -> int:
+    def _pointer_version(self) -> int:
         """Return the version whose checkpoint somebody has pointed at; a pointer that is wrong costs a listing."""
         path = self.folder / POINTER
         if isinstance(self.folder, ObjectPath):  # a folder is listed whole anyway
@@ -196,9 +196,9 @@ class DeltaLog:
     def _replayed(self, listed: _LogFiles, last: int) -> DeltaSnapshot:
         base = max((v for v in listed.checkpoints if v <= last), default=-1)
         start = checkpoint.read(base, listed.checkpoints[base]) if base >= 0 else NOTHING
-        return self._onto(start, listed, last).checked(self.table)
+        return self._apply_commits(start, listed, last).checked(self.table)
 
-    def _onto(self, start: DeltaSnapshot, listed: _LogFiles, last: int) -> DeltaSnapshot:
+    def _apply_commits(self, start: DeltaSnapshot, listed: _LogFiles, last: int) -> DeltaSnapshot:
         """Return a snapshot with the commits up to `last`; of several in one file by that."""
         while start.version < last:
             number = start.version + 1
@@ -235,7 +235,7 @@ class DeltaLog:
     def checkpoint(self, snapshot: DeltaSnapshot, keep_after: int) -> None:
         """Write a checkpoint from which readers start, this process included; tombstones older than `keep_after`
         (milliseconds since 1970) are left out."""
-        snapshot = replace(snapshot, gone=snapshot.gone.since(keep_after))
+        snapshot = replace(snapshot, tombstones=snapshot.tombstones.since(keep_after))
         made, size = checkpoint.content(snapshot)
         replace_file(self.folder / f"{snapshot.version:020}.checkpoint.parquet", made)
         replace_file(self.folder / POINTER, json.dumps({"version": snapshot.version, "size": size}).encode())
@@ -252,7 +252,7 @@ class DeltaLog:
             with suppress(OSError):
                 path.unlink(missing_ok=True)
 
-    def tidy(self, age: float = 0) -> None:
+    def remove_leftovers(self, age: float = 0) -> None:
         """Delete what writers of ours that died have left in the log's folder; call it when there can be none, or say
         how old (seconds) it is at least."""
         if isinstance(self.folder, Path):

@@ -117,7 +117,7 @@ class FileActions(Mapping[str, Action]):
         for batch in self._table.to_batches(max_chunksize=_PENDING):
             yield from self._at(pa.Table.from_batches([batch]))
 
-    def some(self, paths: Iterable[str]) -> Iterator[Action]:
+    def of_paths(self, paths: Iterable[str]) -> Iterator[Action]:
         """Yield the actions of these files in no order. KeyError if one is not there."""
         requested = [*paths]
         if odd := [p for p in requested if p not in self]:
@@ -193,7 +193,7 @@ class DeltaSnapshot:
     metadata: Action
     protocol: Action
     files: FileActions = field(default_factory=lambda: NO_FILES)
-    gone: FileActions = field(default_factory=lambda: NONE_GONE)
+    tombstones: FileActions = field(default_factory=lambda: NONE_GONE)
     """The `remove` actions of files that older versions need."""
     domains: Mapping[str, str] = field(default_factory=dict)
     """The configuration by domain."""
@@ -232,7 +232,7 @@ class DeltaSnapshot:
         for action in actions:
             for kind, body in action.items():
                 if body is not None:
-                    replay.take(kind, body)
+                    replay.apply_action(kind, body)
         return replay.done(version)
 
     def checked(self, table: AnyPath) -> DeltaSnapshot:
@@ -263,7 +263,7 @@ class _Replay:
         self._files, self._gone = dict[str, Action](), dict[str, Action]()
         self._added = set[str]()
 
-    def take(self, kind: str, body: Action) -> None:
+    def apply_action(self, kind: str, body: Action) -> None:
         match kind:
             case "metaData":
                 self._now = replace(self._now, metadata=body)
@@ -279,21 +279,21 @@ class _Replay:
                 other.pop(path, None)
                 into[path] = body
                 if len(self._files) + len(self._gone) >= _PENDING:
-                    self._settle()
+                    self._merge_files()
             case "domainMetadata":
                 self._domains[body["domain"]] = "" if body.get("removed") else body["configuration"]
             case "txn":
                 self._txns[body["appId"]] = body
 
-    def _settle(self) -> None:
+    def _merge_files(self) -> None:
         files = self._now.files.after(self._files, self._gone, ADD)
-        gone = self._now.gone.after(self._gone, self._files, REMOVE)
-        self._now = replace(self._now, files=files, gone=gone)
+        gone = self._now.tombstones.after(self._gone, self._files, REMOVE)
+        self._now = replace(self._now, files=files, tombstones=gone)
         self._files, self._gone = {}, {}
 
     def done(self, version: int) -> DeltaSnapshot:
         if self._files or self._gone:
-            self._settle()
+            self._merge_files()
         return replace(self._now, version=version, domains=self._domains, txns=self._txns)
 
 

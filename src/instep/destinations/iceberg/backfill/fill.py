@@ -19,13 +19,13 @@ from pyiceberg.table import FileScanTask, Table
 from pyiceberg.types import DecimalType, PrimitiveType
 
 from instep.crash import crashpoint
-from instep.destinations.base import Commit, Fill, Filled, FillSize, Ref
+from instep.destinations.base import BackfillResult, Commit, Fill, FillSize, Ref
 from instep.destinations.iceberg.backfill.fill_task import FillTask, Rewritten, fill_part
 from instep.destinations.iceberg.backfill.promote_task import PromoteTask
 from instep.destinations.iceberg.commit.commit import TableCommit
 from instep.destinations.iceberg.commit.new_files import NewFiles
 from instep.destinations.iceberg.commit.position_deletes import is_of_one_file
-from instep.destinations.iceberg.commit.row_reader import Old, light, old_file
+from instep.destinations.iceberg.commit.row_reader import ExistingFile, light, old_file
 from instep.destinations.iceberg.commit.shard_table import ShardTable, land, own_data, planned, staged_schema
 from instep.destinations.iceberg.commit.snapshots import Replaced
 from instep.destinations.iceberg.metadata.catalog import Lake, LakeFacet
@@ -71,7 +71,9 @@ def _candidates(table: Table, tasks: Sequence[FileScanTask], columns: Mapping[st
     return [t for t in tasks if lacks(t.file)]
 
 
-def _from(done: Filled, on_progress: Callable[[int, int], None]) -> Callable[[Mapping[str, tuple[int, int]]], None]:
+def _from(
+    done: BackfillResult, on_progress: Callable[[int, int], None]
+) -> Callable[[Mapping[str, tuple[int, int]]], None]:
     return lambda counts: on_progress(
         done.rows + sum(c[0] for c in counts.values()), sum(c[1] for c in counts.values())
     )
@@ -154,7 +156,7 @@ class FileFill(FileExchange):
     columns: tuple[str, ...]
     meta: str
     holds: bool
-    values: tuple[Old, ...]
+    values: tuple[ExistingFile, ...]
     spans: Sequence[Span]
 
     def parts(self, table: Table, tasks: Sequence[FileScanTask]) -> Iterator[FillTask]:
@@ -181,7 +183,7 @@ class FileFill(FileExchange):
 
 def _ordered_by(table: Table, key: Sequence[str]) -> str:
     """Return the column by whose values files differ: that of the shard has one."""
-    return next(k for k in key if not isinstance(table, ShardTable) or k != table.within[0])
+    return next(k for k in key if not isinstance(table, ShardTable) or k != table.shard_key[0])
 
 
 def key_spans(table: Table, key: Sequence[str]) -> Callable[[DataFile], Span]:
@@ -194,11 +196,13 @@ def _part_of(table: Table, fill: Fill) -> Any:
     return (staged_schema(table) or table.schema()).select(*fill.key, *fill.columns, fill.meta)
 
 
-def _staged(table: Table, work: Fill) -> tuple[tuple[Old, ...], list[Span]]:
+def _staged(table: Table, work: Fill) -> tuple[tuple[ExistingFile, ...], list[Span]]:
     """Return the staged files with the values, and their keys."""
     files, spec = readable_files(work.values, table.metadata, _part_of(table, work)), table.metadata.spec()
     place, span_of = (spec.spec_id, (None,) * len(spec.fields)), key_spans(table, work.key)
-    return tuple(Old(n, f.file_path, 0, 0, place=place) for n, f in enumerate(files)), [span_of(f) for f in files]
+    return tuple(ExistingFile(n, f.file_path, 0, 0, place=place) for n, f in enumerate(files)), [
+        span_of(f) for f in files
+    ]
 
 
 def _range(file: DataFile, field: int, kind: Any) -> Span:
@@ -211,7 +215,7 @@ def _range(file: DataFile, field: int, kind: Any) -> Span:
 
 def _old(
     number: int, task: FileScanTask, span: tuple[Any, Any] | None, staged: Sequence[tuple[Any, Any] | None]
-) -> Old:
+) -> ExistingFile:
     may_meet = (span is None or s is None or (s[0] <= span[1] and span[0] <= s[1]) for s in staged)
     values = tuple(place for place, meets in enumerate(may_meet) if meets)
     return old_file(number, task, values)
@@ -221,9 +225,9 @@ Part = TypeVar("Part", FillTask, PromoteTask)
 """Work of one task on some files."""
 
 
-def file_groups(olds: Sequence[Old]) -> Iterator[list[Old]]:
+def file_groups(olds: Sequence[ExistingFile]) -> Iterator[list[ExistingFile]]:
     """Group files by at most `PART_ROWS` rows and `PART_BYTES` together."""
-    group: list[Old] = []
+    group: list[ExistingFile] = []
     for old in olds:
         full = sum(o.rows for o in group) + old.rows > PART_ROWS or sum(o.bytes for o in group) + old.bytes > PART_BYTES
         if group and full:
@@ -284,7 +288,7 @@ class IcebergFills(LakeFacet):
         commit: Commit,
         on_progress: Callable[[int, int], None],
         go_on: Callable[[], bool],
-    ) -> Filled:
+    ) -> BackfillResult:
         """Fill in several commits. Raises Conflict if the table moves meanwhile: what is committed by then stays."""
         table, _ = load_ours(self.lake, ref)
         if why := self.fill_size(ref, work.columns).why_not:
@@ -308,7 +312,7 @@ class IcebergFills(LakeFacet):
             spans,
         )
         tasks = _candidates(table, planned(table), work.columns)
-        done = Filled()
+        done = BackfillResult()
         with filling.new_files.removed_unless_landed(filling.spec.location):
             for batch in commit_batches(filling.parts(table, tasks), session):
                 rewritten = [r for part in run_parts(session, batch, _from(done, on_progress)) for r in part]
@@ -317,7 +321,7 @@ class IcebergFills(LakeFacet):
                     table = filling.exchange(table, rewritten, {t.file.file_path: t for t in tasks})
                 files = [f for r in rewritten for f in r.files]
                 rows, weight = sum(r.rows for r in rewritten), sum(f.bytes for f in files)
-                done = Filled(done.rows + rows, done.files + len(rewritten), done.bytes + weight)
+                done = BackfillResult(done.rows + rows, done.files + len(rewritten), done.bytes + weight)
                 crashpoint("fill.committed")
                 if rewritten and not go_on() and len(_candidates(table, planned(table), work.columns)):
                     return replace(done, whole=False)

@@ -22,7 +22,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table.metadata import TableMetadata
 
-from instep.destinations.iceberg.commit.row_reader import Old, live_rows
+from instep.destinations.iceberg.commit.row_reader import ExistingFile, live_rows
 from instep.destinations.rows import merged
 from instep.stage.conform import compact_json
 from instep.stage.files.partitioned import writer_for
@@ -49,9 +49,9 @@ class FillTask:
     meta: str
     """The column of notes, where values did not fit (`holds`); "" leaves notes as they are."""
     holds: bool
-    values: tuple[Old, ...]
+    values: tuple[ExistingFile, ...]
     """The files with the values, staged ones or those of an earlier snapshot."""
-    files: tuple[Old, ...]
+    files: tuple[ExistingFile, ...]
     io: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
@@ -86,7 +86,7 @@ class _FillRun:
     part: FillTask
     io: FileIO
 
-    def batches(self, old: Old, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def batches(self, old: ExistingFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Return a file's standing rows in order, as the table has these columns."""
         return live_rows(self.part.table, self.io, old, columns)
 
@@ -132,7 +132,7 @@ def _found(work: _FillRun) -> dict[int, _FilledRows]:
             db.execute("CREATE TEMP TABLE t AS SELECT * FROM lacking")
             for number in sorted({n for old in part.files for n in old.values}):
                 for staged in work.staged(number):
-                    met = _met(db, part, staged)
+                    met = _match_staged(db, part, staged)
                     values = staged.select(list(part.gets))
                     for place in np.flatnonzero(np.bincount(met["f"], minlength=1)):
                         rows = met["f"] == place
@@ -170,7 +170,7 @@ def _lacking(work: _FillRun) -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_batches(schema, batches())
 
 
-def _met(db: duckdb.DuckDBPyConnection, part: FillTask, staged: pa.Table) -> Mapping[str, Any]:
+def _match_staged(db: duckdb.DuckDBPyConnection, part: FillTask, staged: pa.Table) -> Mapping[str, Any]:
     """Return the rows that get a value, or a note, from these staged rows: f and p as in `_lacking`, n the staged
     row."""
     names = ["n", *(f"k{i}" for i in range(len(part.key))), *(f"s{i}" for i in range(len(part.columns))), "m"]
@@ -197,7 +197,7 @@ def _names(side: str, column: str) -> str:
     return f"coalesce(contains({side}.m, '{text}'), false)"
 
 
-def _rewrite(work: _FillRun, old: Old, found: _FilledRows, attempt: int) -> Rewritten:
+def _rewrite(work: _FillRun, old: ExistingFile, found: _FilledRows, attempt: int) -> Rewritten:
     part = work.part
     places, values = np.concatenate(found.places), pa.concat_tables(found.values)
     last = int(places.max())

@@ -16,8 +16,8 @@ from pyiceberg.io import FileIO
 from pyiceberg.table.metadata import TableMetadata
 
 from instep.destinations.iceberg.backfill.fill_task import Rewritten
-from instep.destinations.iceberg.commit.row_reader import Old, live_rows
-from instep.destinations.overflow import FileTaking, OverflowColumn, TakenOut, first_valid, take_out
+from instep.destinations.iceberg.commit.row_reader import ExistingFile, live_rows
+from instep.destinations.overflow import ExtractedValues, FileExtraction, OverflowColumn, extract_values, first_valid
 from instep.stage.files.partitioned import writer_for
 from instep.stage.files.pyiceberg_code import load_file_io
 from instep.stage.spec import StagedFile, StageSpec
@@ -34,7 +34,7 @@ class PromoteTask:
     """Specification of the files to write."""
     columns: Mapping[str, OverflowColumn]
     extra: str
-    files: tuple[Old, ...]
+    files: tuple[ExistingFile, ...]
     io: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
@@ -51,10 +51,10 @@ def promote_part(part: PromoteTask, attempt: int, report: Report | None) -> Prom
     io, rewritten, written = load_file_io(dict(part.io), part.spec.location), list[Rewritten](), 0
     invalid_values = 0
     for old in part.files:
-        taking = FileTaking()
+        taking = FileExtraction()
         names = (part.extra, *part.columns)
         if taking.changes(
-            _take(part, {name: b.column(name) for name in names}) for b in live_rows(part.table, io, old, names)
+            _extract(part, {name: b.column(name) for name in names}) for b in live_rows(part.table, io, old, names)
         ):
             files = _write(part, io, old, attempt, taking)
             rewritten.append(Rewritten(old.path, files, taking.rows))
@@ -66,20 +66,22 @@ def promote_part(part: PromoteTask, attempt: int, report: Report | None) -> Prom
     return PromotedPart(tuple(rewritten), invalid_values)
 
 
-def _take(part: PromoteTask, columns: Mapping[str, pa.Array]) -> TakenOut:
+def _extract(part: PromoteTask, columns: Mapping[str, pa.Array]) -> ExtractedValues:
     """Return what becomes of rows, of these columns by name."""
     fields = [part.spec.schema.field(name) for name in part.columns]
     lacks = [columns[name].is_null() for name in part.columns]
-    return take_out(columns[part.extra], lacks, list(part.columns.values()), fields)
+    return extract_values(columns[part.extra], lacks, list(part.columns.values()), fields)
 
 
-def _write(part: PromoteTask, io: FileIO, old: Old, attempt: int, taking: FileTaking) -> tuple[StagedFile, ...]:
+def _write(
+    part: PromoteTask, io: FileIO, old: ExistingFile, attempt: int, taking: FileExtraction
+) -> tuple[StagedFile, ...]:
     schema, start = part.spec.schema, 0
     writer = writer_for(part.spec, old.number, attempt)
     try:
         for batch in live_rows(part.table, io, old, schema.names):
             columns = {name: batch.column(name) for name in schema.names}
-            if (done := taking.take(start, len(batch), partial(_take, part, dict(columns)))) is not None:
+            if (done := taking.extract(start, len(batch), partial(_extract, part, dict(columns)))) is not None:
                 columns[part.extra] = pc.if_else(
                     done.gets, _as(done.left, columns[part.extra].type), columns[part.extra]
                 )

@@ -200,7 +200,7 @@ class TableCommit:
 
 def marked(table: Table) -> dict[str, str]:
     """Return the mark in the summaries of a shard's snapshots."""
-    return {SHARD: table.within[1]} if isinstance(table, ShardTable) else {}
+    return {SHARD: table.shard_key[1]} if isinstance(table, ShardTable) else {}
 
 
 class _ReplaceAll(Producer, _OverwriteFiles):

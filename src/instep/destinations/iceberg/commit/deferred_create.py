@@ -58,13 +58,13 @@ def deferred_location(lake: Lake, ref: Ref) -> str:
 
 def _clear(lake: Lake, ref: Ref) -> None:
     """Remove what others have begun of a table that is made now, and never made."""
-    _remove(lake, _begun(lake, ref))
+    _remove(lake, _unfinished_locations(lake, ref))
 
 
 def clear_dead(lake: Lake, ref: Ref, made: str, runs: Collection[str]) -> None:
     """Remove what these runs, which are dead, have begun of a table that another has made; its location is `made`, ""
     if nobody has made it."""
-    others = {location for location in _begun(lake, ref) if _name(location) != _name(made)}
+    others = {location for location in _unfinished_locations(lake, ref) if _name(location) != _name(made)}
     _remove(lake, {location for location in others if _is_of(runs, children(f"{location}/data", lake.io()))})
 
 
@@ -77,7 +77,7 @@ def _is_of(runs: Collection[str], names: Sequence[str]) -> bool:
     return bool(names) and all(any(name == run or name.startswith(f"{run}-") for run in runs) for name in names)
 
 
-def _begun(lake: Lake, ref: Ref) -> set[str]:
+def _unfinished_locations(lake: Lake, ref: Ref) -> set[str]:
     place, end = lake.place_of(ref[0]), _end(ref)
     return {f"{place}/{name}" for name in _found(lake, ref[0]) if name.endswith(end)}
 

@@ -15,9 +15,9 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import TableUpdate, ValidatableTableRequirement
 
 from instep.destinations.iceberg.metadata.records import FENCE
-from instep.destinations.iceberg.metadata.shards import own_name, shape_of, within_of
+from instep.destinations.iceberg.metadata.shards import own_name, shape_of, shard_key_of
 from instep.destinations.iceberg.metadata.updates import ref_is, remove_ref, set_properties, set_tag
-from instep.destinations.shared import Reshaped
+from instep.destinations.shared import ShardSchemaChanged
 from instep.errors import Fenced
 
 TAG = "instep-fence-"
@@ -66,7 +66,7 @@ def fence_requirements(table: Table, fence: int) -> tuple[Any, ...]:
 
 def fenced(table: Table, fence: int) -> AssertFence:
     """Require that no later run has claimed the table, or the shard by which it is seen."""
-    within = within_of(table.metadata.properties)
+    within = shard_key_of(table.metadata.properties)
     return AssertFence(fence=fence, table=".".join(table.name()), shard=within[1] if within else "")
 
 
@@ -79,7 +79,7 @@ class AssertShape(ValidatableTableRequirement):
 
     def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]
         if base_metadata is not None and shape_of(base_metadata.properties) != self.shape:
-            raise Reshaped(self.table)
+            raise ShardSchemaChanged(self.table)
 
 
 def claim_updates(table: Table, now: TableMetadata, fence: int) -> tuple[list[TableUpdate], list[Any]]:

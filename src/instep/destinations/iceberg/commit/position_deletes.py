@@ -47,7 +47,7 @@ def delete_rows(rows: RowReader, places: Positions, stem: str) -> Iterator[tuple
         replaced = [d for d in rows.deletes.get(path, ()) if is_of_one_file(d)]
         gone = places[places[:, 0] == number, 1]
         if replaced:
-            gone = np.union1d(gone, rows.gone[path])
+            gone = np.union1d(gone, rows.deleted[path])
         file = write_positions(rows.table.io, path, np.sort(gone), f"{stem}-deletes-{number}.parquet")
         yield delete_file(rows.files[number], file), replaced
 

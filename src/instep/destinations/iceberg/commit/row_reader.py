@@ -44,7 +44,7 @@ class RowReader:
 
     table: Table
     files: Sequence[DataFile]
-    gone: Mapping[str, Positions] = field(default_factory=dict)
+    deleted: Mapping[str, Positions] = field(default_factory=dict)
     """Per file path the positions that are deleted, sorted."""
     deletes: Mapping[str, Sequence[DataFile]] = field(default_factory=dict)
     """The delete files that say so, by the path of the data file."""
@@ -54,7 +54,7 @@ class RowReader:
     @property
     def rows(self) -> int:
         """Return how many rows there are, without those that are deleted."""
-        return sum(file.record_count for file in self.files) - sum(map(len, self.gone.values()))
+        return sum(file.record_count for file in self.files) - sum(map(len, self.deleted.values()))
 
 
 def tasks_within(table: Table, within: BooleanExpression) -> list[FileScanTask]:
@@ -111,7 +111,7 @@ def numbered(
     return pa.RecordBatchReader.from_batches(schema, batches())
 
 
-def take(rows: RowReader, places: Positions, target: pa.Schema) -> pa.Table:
+def rows_at(rows: RowReader, places: Positions, target: pa.Schema) -> pa.Table:
     """Return the rows at `places`, lines of (file number, position) in ascending order, as `target` has them."""
     parts = []
     for number in np.unique(places[:, 0]):
@@ -165,7 +165,7 @@ def _decoded(metadata: TableMetadata, io: FileIO, file: DataFile, projection: Sc
 
 
 def _live_mask(rows: RowReader, number: int, positions: Positions) -> npt.NDArray[np.bool_]:
-    gone = rows.gone.get(rows.files[number].file_path)
+    gone = rows.deleted.get(rows.files[number].file_path)
     keep = np.ones(len(positions), dtype=np.bool_)
     if gone is not None:
         inside = gone[np.searchsorted(gone, positions[0]) : np.searchsorted(gone, positions[-1], "right")]
@@ -181,7 +181,7 @@ FilePlace = tuple[int, tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
-class Old:
+class ExistingFile:
     """A data file: `deletes` are the paths of its delete files, `values` the places of the staged files (in
     `FillTask.values`) that may hold its keys, `place` the spec and the partition that it is under."""
 
@@ -194,10 +194,12 @@ class Old:
     place: FilePlace = (0, ())
 
 
-def old_file(number: int, task: FileScanTask, values: tuple[int, ...] = ()) -> Old:
+def old_file(number: int, task: FileScanTask, values: tuple[int, ...] = ()) -> ExistingFile:
     """Return a data file as a scan has planned it."""
     file, deletes = task.file, tuple(sorted(d.file_path for d in task.delete_files))
-    return Old(number, file.file_path, file.record_count, file.file_size_in_bytes, deletes, values, place_of(file))
+    return ExistingFile(
+        number, file.file_path, file.record_count, file.file_size_in_bytes, deletes, values, place_of(file)
+    )
 
 
 def file_at(path: str, place: FilePlace, content: DataFileContent = DataFileContent.DATA) -> DataFile:
@@ -214,7 +216,7 @@ def file_at(path: str, place: FilePlace, content: DataFileContent = DataFileCont
     return file
 
 
-def live_rows(table: TableMetadata, io: FileIO, old: Old, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def live_rows(table: TableMetadata, io: FileIO, old: ExistingFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Yield a data file's rows in order, without those that its delete files name, as the table has the columns."""
     scan = ArrowScan(table, io, table.schema().select(*columns), AlwaysTrue())
     deletes = {file_at(d, old.place, DataFileContent.POSITION_DELETES) for d in old.deletes}

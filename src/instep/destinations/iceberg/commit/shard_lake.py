@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from instep.destinations.base import Ref
 from instep.destinations.iceberg.metadata.catalog import Lake, Metadata
-from instep.destinations.iceberg.metadata.shards import Within, projected
+from instep.destinations.iceberg.metadata.shards import ShardKey, projected
 from instep.destinations.shared import shard_column
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class PartLake(Lake):
         return self.whole
 
     @property
-    def within(self) -> Within:
+    def shard_key(self) -> ShardKey:
         return shard_column(self.config.prefix), self.shard
 
     @property
@@ -50,12 +50,12 @@ class PartLake(Lake):
         from instep.destinations.iceberg.commit.shard_table import ShardTable
 
         table = self._base.load(ref)
-        if table is None or projected({"properties": table.properties}, self.within) is None:
+        if table is None or projected({"properties": table.properties}, self.shard_key) is None:
             return None
-        return ShardTable(table, self.within)
+        return ShardTable(table, self.shard_key)
 
     def metadata(self, refs: Iterable[Ref]) -> dict[Ref, Metadata]:
-        found = {ref: projected(one, self.within) for ref, one in self._base.metadata(refs).items()}
+        found = {ref: projected(one, self.shard_key) for ref, one in self._base.metadata(refs).items()}
         return {ref: one for ref, one in found.items() if one is not None}
 
 

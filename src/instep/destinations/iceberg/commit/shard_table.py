@@ -22,7 +22,7 @@ from instep.destinations.iceberg.metadata.records import current_fields, load_is
 from instep.destinations.iceberg.metadata.shards import (
     PLACE,
     TOTALS,
-    Within,
+    ShardKey,
     as_shard,
     grown,
     own_name,
@@ -39,21 +39,21 @@ T = TypeVar("T")
 
 
 class ShardTable(Table):
-    """`within`: the shard column and the shard. Metadata is the whole table's, with the shard's own properties under
+    """`shard_key`: the shard column and the shard. Metadata is the whole table's, with the shard's own properties under
     the names that they have in any table."""
 
-    def __init__(self, table: Table, within: Within) -> None:
+    def __init__(self, table: Table, key: ShardKey) -> None:
         super().__init__(
             table._identifier, table.metadata, table.metadata_location, table.io, table.catalog, table.config
         )
-        self.within = within
+        self.shard_key = key
         self._project()
 
     def _project(self) -> None:
-        properties = as_shard(self.metadata.properties, self.within)
+        properties = as_shard(self.metadata.properties, self.shard_key)
         if properties is None:
-            raise DestinationError(f"table {'.'.join(self.name())} has no shard {self.within[1]}", hint="plan again")
-        check_apart(".".join(self.name()), self.metadata, self.within[0])
+            raise DestinationError(f"table {'.'.join(self.name())} has no shard {self.shard_key[1]}", hint="plan again")
+        check_apart(".".join(self.name()), self.metadata, self.shard_key[0])
         self.metadata = self.metadata.model_copy(update={"properties": properties})
 
     def refresh(self) -> Table:
@@ -80,7 +80,7 @@ class ShardTable(Table):
 
     def _recorded(self, update: TableUpdate) -> TableUpdate:
         """Return the update with the shard's own properties under the names that they have in the table's metadata."""
-        shard = self.within[1]
+        shard = self.shard_key[1]
         if isinstance(update, SetPropertiesUpdate):
             return SetPropertiesUpdate(updates={own_name(shard, k): v for k, v in update.updates.items()})
         if isinstance(update, RemovePropertiesUpdate):
@@ -90,7 +90,7 @@ class ShardTable(Table):
     def scan(self, row_filter: str | BooleanExpression = AlwaysTrue(), *args: Any, **options: Any) -> DataScan:  # noqa: B008
         """Return rows of the shard only, from files of its partitions only."""
         assert not isinstance(row_filter, str), "filters of ours are expressions"
-        column, shard = self.within
+        column, shard = self.shard_key
         mine = EqualTo(term=Reference(column), value=literal(shard))
         return super().scan(And(mine, row_filter), *args, **options)
 
@@ -108,7 +108,7 @@ class ShardTable(Table):
 
     def as_it_was(self) -> ShardTable:
         """Return the table as it is by now; Conflict unless the shard has the files and the columns that it had."""
-        now = ShardTable(self.catalog.load_table(self._identifier), self.within)
+        now = ShardTable(self.catalog.load_table(self._identifier), self.shard_key)
         if now.own_schema().fields != self.own_schema().fields or _listed(now) != _listed(self):
             raise Conflict(f"table {'.'.join(self.name())} moved under this run", hint="run the sync again")
         return now
@@ -121,7 +121,7 @@ class ShardTable(Table):
 
     def has(self, file: DataFile) -> bool:
         """Return whether a file, or delete file, belongs to the shard."""
-        return shard_of(file, self.metadata, self.within[0]) == self.within[1]
+        return shard_of(file, self.metadata, self.shard_key[0]) == self.shard_key[1]
 
     def own_schema(self) -> Schema:
         """Return the schema of the shard's staged files: its own columns, as they are stored."""

@@ -66,12 +66,12 @@ from instep.destinations.iceberg.metadata.updates import (
     set_schema,
     set_tag,
 )
-from instep.destinations.shared import Reshaped, landed
+from instep.destinations.shared import ShardSchemaChanged, retry_commit
 from instep.errors import Conflict, DestinationError, IllegalChange
 from instep.schema.catalog.catalog import Table
 from instep.schema.catalog.layout import PartitionTerm
 from instep.schema.changes.describe import TableAdded, TableRemoved, TableRenamed, TableReplaced
-from instep.schema.planning.guard import free, offence, uses
+from instep.schema.planning.guard import first_violation, free, uses
 from instep.schema.planning.step import Step
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def execute(
     """Execute all steps of one table; steps that a crashed run has done already are skipped."""
     if commit.part is None:
         return _execute(lake, ref, steps, after, commit, workers)
-    return landed(lambda: _execute(lake, ref, steps, after, commit, workers))
+    return retry_commit(lambda: _execute(lake, ref, steps, after, commit, workers))
 
 
 def _execute(
@@ -92,7 +92,7 @@ def _execute(
 ) -> None:
     metadata = lake.metadata([ref]).get(ref)
     if commit.part and commit.part.seen != (shape_of(metadata["properties"]) if metadata else 0):
-        raise Reshaped(".".join(ref))
+        raise ShardSchemaChanged(".".join(ref))
     if metadata is not None and after is not None and read_table(ref, metadata) == after and is_done(metadata, steps):
         return _take_part(lake, ref, steps, commit, workers) if commit.part else None
     for step in steps:
@@ -228,7 +228,7 @@ def _record_part(change: TableCommit, ref: Ref, commit: Commit) -> None:
 
 def _check_layout(ref: Ref, steps: Sequence[Step], metadata: Metadata) -> None:
     """Raise IllegalChange for a step that partition spec, sort order or identifier fields do not allow."""
-    if why := offence(ref, [s.change for s in steps], guards(metadata)):
+    if why := first_violation(ref, [s.change for s in steps], guards(metadata)):
         raise IllegalChange(f"table {'.'.join(ref)}: {why}")
 
 

@@ -21,7 +21,7 @@ from pyiceberg.table.metadata import TableMetadata
 from instep.destinations.base import Commit, FileWorkers, PartChange
 from instep.destinations.iceberg.commit.commit import TableCommit
 from instep.destinations.iceberg.commit.new_files import NewFiles
-from instep.destinations.iceberg.commit.row_reader import Old, check_count, light, live_rows, old_file
+from instep.destinations.iceberg.commit.row_reader import ExistingFile, check_count, light, live_rows, old_file
 from instep.destinations.iceberg.commit.shard_table import ShardTable, planned, shard_of
 from instep.destinations.iceberg.evolve.schema_update import Rewrite
 from instep.destinations.iceberg.metadata.catalog import Lake
@@ -67,7 +67,7 @@ def rewritten(
         if isinstance(source, ShardTable):
             change.exchange(made, source.replaced(), properties)
             change.properties(
-                {own_name(source.within[1], k): v for k, v in source.totals_after(change.metadata).items()}
+                {own_name(source.shard_key[1], k): v for k, v in source.totals_after(change.metadata).items()}
             )
         else:
             change.replace(made, properties)
@@ -160,9 +160,9 @@ class _Casts:
     def column(self, field: pa.Field, by_id: Mapping[int, pa.Array], rows: int) -> pa.Array:
         own = self.rewrites.get(_id(field))
         values = own.cast(field, by_id) if own else _stored_array(field, by_id, rows)
-        return self._moved(field, by_id, values) if self.moves else values
+        return self._moved_values(field, by_id, values) if self.moves else values
 
-    def _moved(self, field: pa.Field, by_id: Mapping[int, pa.Array], values: pa.Array) -> pa.Array:
+    def _moved_values(self, field: pa.Field, by_id: Mapping[int, pa.Array], values: pa.Array) -> pa.Array:
         assert self.moves is not None, "asked before"
         move, number = self.moves.sources.get(_id(field)), _id(field)
         if move is None and number not in self.moves.left:
@@ -211,7 +211,7 @@ class _IcebergRewritePart:
     table: TableMetadata
     """Metadata without snapshots."""
     spec: StageSpec = field(repr=False)
-    files: tuple[Old, ...]
+    files: tuple[ExistingFile, ...]
     casts: _Casts
 
 

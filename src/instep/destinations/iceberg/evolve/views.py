@@ -113,7 +113,7 @@ def _metadata(before: Mapping[str, Any], view: View, types: Mapping[str, Type], 
     """Return a view's next metadata; `before` itself if nothing changes."""
     ids = count(1)
     numbered = [(next(ids), name, types[column]) for name, column in view.columns]
-    fields = [IcebergField(number, name, _fresh(kind, ids)) for number, name, kind in numbered]
+    fields = [IcebergField(number, name, _with_new_ids(kind, ids)) for number, name, kind in numbered]
     record = json.dumps({"table": view.table, "columns": view.columns, "owner": view.owner})
     last = before["versions"][-1]["version-id"] if before else 0
     schema = schema_of(fields, last)
@@ -142,16 +142,16 @@ def _metadata(before: Mapping[str, Any], view: View, types: Mapping[str, Type], 
     }
 
 
-def _fresh(kind: Type, ids: Iterator[int]) -> Type:
+def _with_new_ids(kind: Type, ids: Iterator[int]) -> Type:
     """Return a type with ids of its own: two columns of a view may come from one of the table."""
     if isinstance(kind, str):
         return kind
     if kind["type"] == "list":
-        return {**kind, "element-id": next(ids), "element": _fresh(kind["element"], ids)}
+        return {**kind, "element-id": next(ids), "element": _with_new_ids(kind["element"], ids)}
     if kind["type"] == "map":
         own = {"key-id": next(ids), "value-id": next(ids)}
-        return {**kind, **own, "key": _fresh(kind["key"], ids), "value": _fresh(kind["value"], ids)}
-    return {**kind, "fields": [{**f, "id": next(ids), "type": _fresh(f["type"], ids)} for f in kind["fields"]]}
+        return {**kind, **own, "key": _with_new_ids(kind["key"], ids), "value": _with_new_ids(kind["value"], ids)}
+    return {**kind, "fields": [{**f, "id": next(ids), "type": _with_new_ids(f["type"], ids)} for f in kind["fields"]]}
 
 
 def _sql(view: View) -> str:

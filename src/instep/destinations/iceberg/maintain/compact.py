@@ -21,7 +21,7 @@ from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.types import NestedField
 
 from instep.crash import crashpoint
-from instep.destinations.base import Commit, Ref, Upkeep
+from instep.destinations.base import Commit, MaintenanceSpec, Ref
 from instep.destinations.iceberg.backfill.fill import been_through, folder_name
 from instep.destinations.iceberg.commit.commit import TableCommit
 from instep.destinations.iceberg.commit.new_files import NewFiles
@@ -30,7 +30,7 @@ from instep.destinations.iceberg.commit.row_reader import check_count, old_file
 from instep.destinations.iceberg.commit.shard_table import ShardTable, land, own_data, planned
 from instep.destinations.iceberg.commit.snapshots import Replaced, ReplaceFiles, by_spec
 from instep.destinations.iceberg.evolve.undo import now_ms, undoable
-from instep.destinations.iceberg.maintain.compact_task import Bin, Packed, pack
+from instep.destinations.iceberg.maintain.compact_task import FileGroup, Packed, pack
 from instep.destinations.iceberg.metadata.catalog import Lake
 from instep.destinations.iceberg.metadata.files import arrow_schema, data_files
 from instep.destinations.iceberg.metadata.partition import carried, partitioning, place_of, why_not_loaded
@@ -48,10 +48,10 @@ COMMIT_BYTES = 1 << 30
 """About what one commit exchanges."""
 
 
-def compact(lake: Lake, ref: Ref, found: CompactionPlan, work: Upkeep) -> list[Packed]:
+def compact(lake: Lake, ref: Ref, found: CompactionPlan, work: MaintenanceSpec) -> list[Packed]:
     """Return what was compacted; raises Conflict if the table moves meanwhile: what is committed by then stays."""
     writing, done = (
-        _Writing(lake, ref, work, found.table, f"{work.run}-maintain-{uuid.uuid4().hex[:8]}"),
+        _CompactionCommits(lake, ref, work, found.table, f"{work.run}-maintain-{uuid.uuid4().hex[:8]}"),
         list[Packed](),
     )
     session = work.session() if sum(_size(p) for p in found.packs) > HERE_BYTES else None
@@ -61,7 +61,7 @@ def compact(lake: Lake, ref: Ref, found: CompactionPlan, work: Upkeep) -> list[P
         with writing.new_files.removed_unless_landed(*{p.spec.location for p in parts}):
             packed: list[Packed] = run_tasks(session, pack, parts, "rewrite")
             crashpoint("maintain.packed")
-            writing.commit(packed, tasks, [] if done else found.dangling, merging=found.crowded)
+            writing.commit(packed, tasks, [] if done else found.dangling, merging=found.has_too_many_manifests)
         crashpoint("maintain.compacted")
         done += packed
         work.on_progress(sum(p.rows for p in done), sum(f.bytes for p in done for f in p.files))
@@ -70,10 +70,10 @@ def compact(lake: Lake, ref: Ref, found: CompactionPlan, work: Upkeep) -> list[P
     return done
 
 
-def tidy_manifests(lake: Lake, ref: Ref, found: CompactionPlan, work: Upkeep) -> None:
+def tidy_manifests(lake: Lake, ref: Ref, found: CompactionPlan, work: MaintenanceSpec) -> None:
     """Merge manifests and remove delete files of files that are gone; no data file is written."""
-    merging = found.crowded or found.idle
-    _Writing(lake, ref, work, found.table, "").commit([], {}, found.dangling, merging=merging)
+    merging = found.has_too_many_manifests or found.idle
+    _CompactionCommits(lake, ref, work, found.table, "").commit([], {}, found.dangling, merging=merging)
     crashpoint("maintain.compacted")
 
 
@@ -104,10 +104,10 @@ def extended(table: Table, fields: Sequence[NestedField]) -> Schema:
     return Schema(*table.schema().fields, *more, schema_id=table.schema().schema_id)
 
 
-class _Writing:
+class _CompactionCommits:
     """The commits of one compaction, each onto the one before."""
 
-    def __init__(self, lake: Lake, ref: Ref, work: Upkeep, table: Table, stem: str) -> None:
+    def __init__(self, lake: Lake, ref: Ref, work: MaintenanceSpec, table: Table, stem: str) -> None:
         self.lake, self.ref, self.work, self.table, self.stem = lake, ref, work, table, stem
         self.new_files = NewFiles(lake.io())
         metadata = json.loads(table.metadata.model_dump_json())
@@ -127,7 +127,7 @@ class _Writing:
         self._light = table.metadata.model_copy(update=nothing)
         self._order = sort_columns(table) or ()
 
-    def part(self, number: int, tasks: Sequence[FileScanTask]) -> Bin:
+    def part(self, number: int, tasks: Sequence[FileScanTask]) -> FileGroup:
         """Return one bin; its folder is named after the backfills that all of its files have been through."""
         through = frozenset.intersection(*(been_through(t.file.file_path) for t in tasks))
         folder = folder_name(self.stem, sorted(through)) if through else self.stem
@@ -146,7 +146,7 @@ class _Writing:
             partition=partitioning(self.table.metadata),
         )
         olds = tuple(old_file(n, t) for n, t in enumerate(tasks))
-        return Bin(number, self._light, spec, olds, self._order, self.lake.io())
+        return FileGroup(number, self._light, spec, olds, self._order, self.lake.io())
 
     def commit(
         self, packed: Sequence[Packed], tasks: Mapping[str, FileScanTask], more: Sequence[DataFile], *, merging: bool
@@ -179,7 +179,7 @@ class _Writing:
         replaced = Replaced([t.file for t in old], [*leaving.values(), *more])
         staged = [f for p in packed for f in p.files]
         new = data_files(staged, change.metadata, self.schema)
-        kind = Merging if merging else Compaction
+        kind = ManifestMerge if merging else Compaction
         snapshot = change.exchange(new, replaced, summary(as_loaded) | {MAINTAINED: self.work.run}, kind)
         rows = exact_rows(metadata, base.snapshot_id)
         change.properties({STATE: state_record(as_loaded, snapshot, rows, deleted=state.deleted)[STATE]})
@@ -200,7 +200,7 @@ class Compaction(ReplaceFiles):
         return Summary(Operation.REPLACE, **made.additional_properties)
 
 
-class Merging(Compaction):
+class ManifestMerge(Compaction):
     """Commit that merges the remaining entries into as few manifests as possible."""
 
     def _existing_manifests(self) -> list[ManifestFile]:
@@ -251,7 +251,7 @@ class CompactionPlan:
         return [d for d in self.deletes if (path := path_of(d)) is not None and path not in live]
 
     @property
-    def crowded(self) -> bool:
+    def has_too_many_manifests(self) -> bool:
         return self.manifests > MANIFESTS
 
     @property
@@ -281,11 +281,11 @@ def plan_compaction(lake: Lake, ref: Ref, how: Maintenance, *, moving: bool = Fa
     live = {m.partition_spec_id for m in manifests if m.has_added_files() or m.has_existing_files()}
     idle = moving and not {m.partition_spec_id for m in manifests} <= {*live, table.metadata.default_spec_id}
     found = CompactionPlan(table, metadata, tasks, deletes, len(manifests), idle)
-    if why := _why_not(found):
+    if why := _reason_not_compactable(found):
         return replace(found, why_not=why)
     stays = table.metadata.default_spec_id if moving else None
     groups = _by_place(tasks)
-    return replace(found, packs=[pack for group in groups for pack in _packs(group, how, stays)])
+    return replace(found, packs=[pack for group in groups for pack in _bin_pack(group, how, stays)])
 
 
 def _by_place(tasks: Sequence[FileScanTask]) -> list[list[FileScanTask]]:
@@ -296,7 +296,7 @@ def _by_place(tasks: Sequence[FileScanTask]) -> list[list[FileScanTask]]:
     return list(groups.values())
 
 
-def _packs(tasks: Sequence[FileScanTask], how: Maintenance, stays: int | None) -> list[list[FileScanTask]]:
+def _bin_pack(tasks: Sequence[FileScanTask], how: Maintenance, stays: int | None) -> list[list[FileScanTask]]:
     """Pack files of one partition into bins; all of them, unless they are under the spec that `stays`."""
     if stays is not None and tasks[0].file.spec_id != stays:
         found: list[list[FileScanTask]] = []
@@ -308,7 +308,7 @@ def _packs(tasks: Sequence[FileScanTask], how: Maintenance, stays: int | None) -
     return [[tasks[i] for i in one] for one in bins([_facts(t) for t in tasks], how)]
 
 
-def _why_not(found: CompactionPlan) -> str:
+def _reason_not_compactable(found: CompactionPlan) -> str:
     if any(d.content != DataFileContent.POSITION_DELETES for d in found.deletes):
         return "it has deletes by value, which another program has written"
     if why := why_not_loaded(found.metadata):

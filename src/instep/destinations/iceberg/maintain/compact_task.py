@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from pyiceberg.table.metadata import TableMetadata
 
-from instep.destinations.iceberg.commit.row_reader import Old, live_rows
+from instep.destinations.iceberg.commit.row_reader import ExistingFile, live_rows
 from instep.stage.files.partitioned import writer_for
 from instep.stage.files.pyiceberg_code import load_file_io
 from instep.stage.spec import StagedFile, StageSpec
@@ -16,14 +16,14 @@ from instep.stage.task import ChunkProgress, Report
 
 
 @dataclass(frozen=True)
-class Bin:
+class FileGroup:
     """One task's data files."""
 
     number: int
     table: TableMetadata
     """Metadata without snapshots, with a schema of the columns in `spec.schema`."""
     spec: StageSpec
-    files: tuple[Old, ...]
+    files: tuple[ExistingFile, ...]
     order: tuple[tuple[str, str], ...] = ()
     """Columns and their directions if the table is sorted: then the rows are held and sorted."""
     io: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -41,7 +41,7 @@ class Packed:
         return sum(f.rows for f in self.files)
 
 
-def pack(part: Bin, attempt: int, report: Report | None) -> Packed:
+def pack(part: FileGroup, attempt: int, report: Report | None) -> Packed:
     """Write the rows of the bin; raises StageError if they are not what the table needs."""
     writer = writer_for(part.spec, part.number, attempt)
     try:
@@ -56,7 +56,7 @@ def pack(part: Bin, attempt: int, report: Report | None) -> Packed:
     return done
 
 
-def _rows(part: Bin) -> Iterator[pa.RecordBatch]:
+def _rows(part: FileGroup) -> Iterator[pa.RecordBatch]:
     schema, io = part.spec.schema, load_file_io(dict(part.io), part.spec.location)
     for old in part.files:
         for batch in live_rows(part.table, io, old, schema.names):
@@ -64,7 +64,7 @@ def _rows(part: Bin) -> Iterator[pa.RecordBatch]:
             yield pa.record_batch(columns, schema=schema)
 
 
-def _sorted(part: Bin) -> Iterator[pa.RecordBatch]:
+def _sorted(part: FileGroup) -> Iterator[pa.RecordBatch]:
     rows = pa.Table.from_batches(_rows(part), part.spec.schema)
     for batch in rows.sort_by(list(part.order)).to_batches():
         yield pa.record_batch(batch.columns, schema=part.spec.schema)

@@ -22,7 +22,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import RemovePartitionSpecsUpdate, RemoveSnapshotsUpdate, TableUpdate
 
 from instep.crash import crashpoint
-from instep.destinations.base import Ref, Upkeep
+from instep.destinations.base import MaintenanceSpec, Ref
 from instep.destinations.iceberg.commit.commit import TableCommit
 from instep.destinations.iceberg.commit.deferred_create import clear_dead
 from instep.destinations.iceberg.commit.shard_table import ShardTable, own_data, own_quarantine
@@ -34,7 +34,7 @@ from instep.destinations.iceberg.metadata.shards import shards_of
 from instep.destinations.iceberg.metadata.updates import remove_ref
 from instep.destinations.iceberg.write.load import load_ours
 from instep.errors import Conflict
-from instep.schema.maintenance import DAY_MS, Maintenance, expirable
+from instep.schema.maintenance import DAY_MS, Maintenance, expirable_snapshots
 from instep.stage.files.place import StorageFolder, children, delete_files, keep_only
 
 Metadata = Mapping[str, Any]
@@ -44,8 +44,8 @@ def expired_snapshots(metadata: Metadata, how: Maintenance, now: int) -> tuple[i
     """Return the ids of snapshots that may expire, from metadata alone."""
     found = [(s["snapshot-id"], s["timestamp-ms"]) for s in metadata.get("snapshots", ())]
     if not shards_of(metadata["properties"]):
-        return expirable(found, _retained_snapshots(metadata), how, now)
-    return _expired_of_shards(metadata, lambda retained: expirable(found, retained, how, now))
+        return expirable_snapshots(found, _retained_snapshots(metadata), how, now)
+    return _expired_of_shards(metadata, lambda retained: expirable_snapshots(found, retained, how, now))
 
 
 def _expired_of_shards(metadata: Metadata, going: Callable[[set[int]], tuple[int, ...]]) -> tuple[int, ...]:
@@ -82,7 +82,7 @@ def _retained_snapshots(metadata: Metadata) -> set[int]:
     return {*snapshots, metadata.get("current-snapshot-id") or -1, loaded.get("snapshot") or -1}
 
 
-def expire(lake: Lake, ref: Ref, work: Upkeep) -> tuple[int, int]:
+def expire(lake: Lake, ref: Ref, work: MaintenanceSpec) -> tuple[int, int]:
     """Expire snapshots; return their number and that of their files. A crash after the commit leaves files that
     `orphans` finds."""
     table, metadata = load_ours(lake, ref)
@@ -101,7 +101,7 @@ def expire(lake: Lake, ref: Ref, work: Upkeep) -> tuple[int, int]:
     return len(gone), removed
 
 
-def let_go(table: Table, gone: Sequence[int], work: Upkeep) -> None:
+def let_go(table: Table, gone: Sequence[int], work: MaintenanceSpec) -> None:
     """Take snapshots out of the table in a fenced commit; no file is deleted."""
     rest = [s for s in table.metadata.snapshots if s.snapshot_id not in set(gone)]
     change = TableCommit(table)
@@ -163,7 +163,7 @@ def plain(uri: str) -> str:
     return re.sub(r"^file:/+", "/", uri) if uri.startswith("file:") else uri.split("://", 1)[-1]
 
 
-def orphans(lake: Lake, ref: Ref, work: Upkeep) -> list[tuple[str, int]]:
+def orphans(lake: Lake, ref: Ref, work: MaintenanceSpec) -> list[tuple[str, int]]:
     """Return (path, bytes) of files in the table's folders for data and metadata that no snapshot names, older than
     the safe age and than every active run. Raises if a manifest cannot be read: then nothing is known."""
     limit = now_ms() - work.how.orphan_age * DAY_MS
@@ -184,7 +184,7 @@ def _folders(table: Table) -> list[str]:
     Files of other shards belong to runs that are not known here.
     """
     own = own_data(table).removeprefix(f"{table.location()}/")
-    return [own, f"data/{table.within[0]}={table.within[1]}"] if isinstance(table, ShardTable) else [own]
+    return [own, f"data/{table.shard_key[0]}={table.shard_key[1]}"] if isinstance(table, ShardTable) else [own]
 
 
 def _listed(place: StorageFolder, folder: str) -> Iterator[tuple[str, int, float]]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
 
-from instep.destinations.base import Layout, Maintained, Ref, Upkeep
+from instep.destinations.base import Layout, Maintained, MaintenanceSpec, Ref
 from instep.destinations.iceberg.commit.fence import check_fence
 from instep.destinations.iceberg.evolve.undo import now_ms
 from instep.destinations.iceberg.maintain import procedures
@@ -21,7 +21,7 @@ from instep.destinations.iceberg.maintain.compact import (
 )
 from instep.destinations.iceberg.maintain.expire import expire, expired_snapshots, orphans, remove
 from instep.destinations.iceberg.metadata.catalog import Lake, LakeFacet
-from instep.destinations.iceberg.metadata.records import FENCE, Metadata, load_state, ours, read_pending
+from instep.destinations.iceberg.metadata.records import FENCE, Metadata, load_state, owned_properties, read_pending
 from instep.destinations.iceberg.metadata.shards import totals
 from instep.errors import Conflict, DestinationError, Fenced
 from instep.schema.maintenance import Maintenance, is_worn
@@ -40,7 +40,7 @@ def _maintained(metadata: Metadata) -> dict[str, int]:
     return found
 
 
-def _again(step: Callable[[], T]) -> T:
+def _retry(step: Callable[[], T]) -> T:
     """Retry the step a few times if the table moves meanwhile."""
     for left in range(TRIES - 1, -1, -1):
         try:
@@ -53,9 +53,9 @@ def _again(step: Callable[[], T]) -> T:
     raise AssertionError("unreachable")
 
 
-def _files(lake: Lake, ref: Ref, work: Upkeep) -> Maintained:
+def _files(lake: Lake, ref: Ref, work: MaintenanceSpec) -> Maintained:
     found = plan_compaction(lake, ref, work.how, moving=work.moving)
-    done = _before(found)
+    done = _counts_before(found)
     if found.why_not:
         return replace(done, notes=(f"its files are left as they are: {found.why_not}",))
     if found.packs:
@@ -63,7 +63,7 @@ def _files(lake: Lake, ref: Ref, work: Upkeep) -> Maintained:
         paths = {path for p in packed for path in p.paths}
         size = sum(t.file.file_size_in_bytes for t in found.tasks if t.file.file_path in paths)
         done = replace(done, rewritten=len(paths), bytes_rewritten=size)
-    elif found.dangling or found.crowded or found.idle:
+    elif found.dangling or found.has_too_many_manifests or found.idle:
         tidy_manifests(lake, ref, found, work)
     else:
         return done
@@ -71,17 +71,17 @@ def _files(lake: Lake, ref: Ref, work: Upkeep) -> Maintained:
     return replace(done, files=len(now.tasks), bytes=now.bytes, deletes=len(now.deletes), manifests=now.manifests)
 
 
-def _before(found: CompactionPlan) -> Maintained:
+def _counts_before(found: CompactionPlan) -> Maintained:
     files, size, deletes = len(found.tasks), found.bytes, len(found.deletes)
     return Maintained(
         files, files, size, size, deletes, deletes, manifests_before=found.manifests, manifests=found.manifests
     )
 
 
-def _would(lake: Lake, ref: Ref, work: Upkeep) -> Maintained:
+def _preview(lake: Lake, ref: Ref, work: MaintenanceSpec) -> Maintained:
     """Preview maintenance from metadata alone: sizes of files not yet written are estimated from their live rows."""
     found = plan_compaction(lake, ref, work.how, moving=work.moving)
-    before = _before(found)
+    before = _counts_before(found)
     gone = len(expired_snapshots(found.metadata, work.how, now_ms()))
     lost = orphans(lake, ref, work) if work.deep else []
     done = replace(before, snapshots=gone, orphans=len(lost), orphan_bytes=sum(size for _, size in lost))
@@ -95,7 +95,7 @@ def _would(lake: Lake, ref: Ref, work: Upkeep) -> Maintained:
         deletes=before.deletes - len(leaving),
         rewritten=len(old),
         bytes_rewritten=sum(t.file.file_size_in_bytes for t in old),
-        manifests=min(before.manifests, 3) if found.crowded else before.manifests,
+        manifests=min(before.manifests, 3) if found.has_too_many_manifests else before.manifests,
     )
 
 
@@ -112,7 +112,7 @@ class IcebergMaintenance(LakeFacet):
         metadata = self.lake.metadata([ref]).get(ref)
         if metadata is None:
             raise DestinationError(f"table {'.'.join(ref)} is not in the lake", hint="sync it first")
-        ours(ref, metadata)
+        owned_properties(ref, metadata)
         recorded, total = _maintained(metadata), totals(metadata)
         at = datetime.fromtimestamp(recorded["at"] / 1000, UTC) if recorded else None
         files, size, deletes = (total.get(k, 0) for k in ("data-files", "files-size", "delete-files"))
@@ -128,32 +128,32 @@ class IcebergMaintenance(LakeFacet):
         worn = is_worn(total.get("records", 0), total.get("position-deletes", 0), how)
         return grown + 1 >= how.min_files or worn or len(expired_snapshots(metadata, how, now_ms())) >= EXPIRE_BATCH
 
-    def maintain(self, ref: Ref, work: Upkeep) -> Maintained:
+    def maintain(self, ref: Ref, work: MaintenanceSpec) -> Maintained:
         """Maintain one table; rows and values stay as they are."""
         table = self.lake.load(ref)
         if table is not None:
             check_fence(table.metadata, work.fence, ".".join(ref))
         if work.dry_run:
-            return _would(self.lake, ref, work)
+            return _preview(self.lake, ref, work)
         if (session := procedures.session_for(self.lake, ref, work)) is not None:
             return self._by_procedures(ref, session, work)
-        done = _again(lambda: _files(self.lake, ref, work))
+        done = _retry(lambda: _files(self.lake, ref, work))
         if work.go_on():
-            snapshots, removed = _again(lambda: expire(self.lake, ref, work))
+            snapshots, removed = _retry(lambda: expire(self.lake, ref, work))
             done = replace(done, snapshots=snapshots, removed=removed)
         return self._without_orphans(ref, work, done) if work.deep and work.go_on() else done
 
-    def _by_procedures(self, ref: Ref, session: SparkSession, work: Upkeep) -> Maintained:
-        done = _again(lambda: procedures.compact(self.lake, ref, session, work))
+    def _by_procedures(self, ref: Ref, session: SparkSession, work: MaintenanceSpec) -> Maintained:
+        done = _retry(lambda: procedures.compact(self.lake, ref, session, work))
         if work.go_on():
-            snapshots, removed = _again(lambda: procedures.expire(self.lake, ref, session, work))
+            snapshots, removed = _retry(lambda: procedures.expire(self.lake, ref, session, work))
             done = replace(done, snapshots=snapshots, removed=removed)
         if not work.deep or not work.go_on():
             return done
         count = procedures.remove_orphans(self.lake, ref, session, work)
         return self._without_orphans(ref, work, done) if count is None else replace(done, orphans=count)
 
-    def _without_orphans(self, ref: Ref, work: Upkeep, done: Maintained) -> Maintained:
+    def _without_orphans(self, ref: Ref, work: MaintenanceSpec, done: Maintained) -> Maintained:
         try:
             count, size = remove(self.lake, ref, orphans(self.lake, ref, work))
         except OSError as error:

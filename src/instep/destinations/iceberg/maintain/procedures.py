@@ -24,7 +24,7 @@ from pyiceberg.table.snapshots import Snapshot, Summary
 from pyiceberg.table.update import AddSnapshotUpdate
 
 from instep.crash import crashpoint
-from instep.destinations.base import Commit, Maintained, Ref, Upkeep
+from instep.destinations.base import Commit, Maintained, MaintenanceSpec, Ref
 from instep.destinations.iceberg.commit.commit import TableCommit
 from instep.destinations.iceberg.commit.new_files import NewFiles
 from instep.destinations.iceberg.commit.shard_table import own_data
@@ -35,7 +35,7 @@ from instep.destinations.iceberg.maintain.expire import expired_snapshots, let_g
 from instep.destinations.iceberg.metadata.catalog import LAYOUT, Lake
 from instep.destinations.iceberg.metadata.partition import why_not_loaded
 from instep.destinations.iceberg.metadata.records import STATE, exact_rows, load_state, read_pending, state_record
-from instep.destinations.iceberg.metadata.shards import shards_of, totals, within_of
+from instep.destinations.iceberg.metadata.shards import shard_key_of, shards_of, totals
 from instep.destinations.iceberg.metadata.updates import MAIN, ref_is, schema_is, set_branch
 from instep.destinations.iceberg.write.load import load_ours, summary
 from instep.errors import DestinationError
@@ -56,11 +56,11 @@ _NO_AGE = "TIMESTAMP '1970-01-02 00:00:00'"
 """Nothing expires by its age beside what is named."""
 
 
-def session_for(lake: Lake, ref: Ref, work: Upkeep) -> SparkSession | None:
+def session_for(lake: Lake, ref: Ref, work: MaintenanceSpec) -> SparkSession | None:
     """Return the session that maintains a table by procedures; None for a table that this process maintains: one with
     fewer files, a shared one, or one whose files only the catalog's server lets Spark reach."""
     metadata = lake.metadata([ref]).get(ref)
-    if metadata is None or shards_of(metadata["properties"]) or within_of(metadata["properties"]):
+    if metadata is None or shards_of(metadata["properties"]) or shard_key_of(metadata["properties"]):
         return None
     total = totals(metadata)
     if total.get("data-files", 0) + total.get("delete-files", 0) < LARGE_FILES or not _is_reached(lake):
@@ -77,7 +77,7 @@ def _is_reached(lake: Lake) -> bool:
 
 
 @dataclass(frozen=True)
-class StandIn:
+class MetadataAlias:
     """A table's metadata under another name, in a catalog of its own, whose `database` is a file."""
 
     spark: Procedures
@@ -108,7 +108,7 @@ class StandIn:
 
 
 @contextmanager
-def stand_in(lake: Lake, table: Table, session: SparkSession, work: Upkeep) -> Iterator[StandIn]:
+def stand_in(lake: Lake, table: Table, session: SparkSession, work: MaintenanceSpec) -> Iterator[MetadataAlias]:
     """Yield a stand-in of the table. Its columns are those of the table, and those that were dropped and may come back:
     what is rewritten keeps their values."""
     stem = f"{work.run}-maintain-{uuid.uuid4().hex[:8]}"
@@ -134,7 +134,7 @@ def stand_in(lake: Lake, table: Table, session: SparkSession, work: Upkeep) -> I
         }
         try:
             with procedures(session, MergeSettings(conf, secrets), catalog) as spark:
-                yield StandIn(spark, catalog, database, folder, own, lake.io())
+                yield MetadataAlias(spark, catalog, database, folder, own, lake.io())
         finally:
             names = children(own, lake.io())
             delete_files(own, lake.io(), [n for n in names if n.endswith(".metadata.json")])
@@ -152,11 +152,11 @@ def _metadata(lake: Lake, table: Table, folder: str, own: str) -> Any:
     return table.metadata.model_copy(update={"schemas": [*others, schema], "properties": properties})
 
 
-def compact(lake: Lake, ref: Ref, session: SparkSession, work: Upkeep) -> Maintained:
+def compact(lake: Lake, ref: Ref, session: SparkSession, work: MaintenanceSpec) -> Maintained:
     """Compact small files, rewrite files with deleted rows, and rewrite manifests, in one fenced commit. Raises
     Conflict if the table moves meanwhile."""
     table, metadata = load_ours(lake, ref)
-    done, base = _before(table), table.metadata.current_snapshot()
+    done, base = _counts_before(table), table.metadata.current_snapshot()
     why = "it has not been loaded yet"
     if base is None or read_pending(ref, metadata) or load_state(metadata) is None or (why := why_not_loaded(metadata)):
         return replace(done, notes=(f"its files are left as they are: {why}",))
@@ -176,7 +176,7 @@ def compact(lake: Lake, ref: Ref, session: SparkSession, work: Upkeep) -> Mainta
             with new_files.landing([n for n in names if not n.startswith(".")]):  # those are checksums of Hadoop
                 now = _adopt(table, metadata, made, work)
         crashpoint("maintain.compacted")
-    after = _before(now)
+    after = _counts_before(now)
     work.on_progress(exact_rows(metadata, base.snapshot_id) or 0, int(rewritten.get("rewritten_bytes_count") or 0))
     return Maintained(
         done.files,
@@ -192,7 +192,7 @@ def compact(lake: Lake, ref: Ref, session: SparkSession, work: Upkeep) -> Mainta
     )
 
 
-def expire(lake: Lake, ref: Ref, session: SparkSession, work: Upkeep) -> tuple[int, int]:
+def expire(lake: Lake, ref: Ref, session: SparkSession, work: MaintenanceSpec) -> tuple[int, int]:
     """Expire snapshots by Spark, which finds and deletes the files that no other snapshot names; return the numbers
     of both."""
     table, metadata = load_ours(lake, ref)
@@ -210,7 +210,7 @@ def expire(lake: Lake, ref: Ref, session: SparkSession, work: Upkeep) -> tuple[i
     return len(gone), sum(int(n or 0) for name, n in found[0].items() if name.startswith("deleted_"))
 
 
-def remove_orphans(lake: Lake, ref: Ref, session: SparkSession, work: Upkeep) -> int | None:
+def remove_orphans(lake: Lake, ref: Ref, session: SparkSession, work: MaintenanceSpec) -> int | None:
     """Delete files of a table's folders that nothing names and that are older than the safe age and than every run that
     is alive; return how many. None, and nothing deleted, where Iceberg's own procedure refuses to."""
     table = load_ours(lake, ref)[0]
@@ -228,7 +228,7 @@ def remove_orphans(lake: Lake, ref: Ref, session: SparkSession, work: Upkeep) ->
     return count
 
 
-def _rewriting(table: Table, work: Upkeep) -> dict[str, str]:
+def _rewriting(table: Table, work: MaintenanceSpec) -> dict[str, str]:
     how, specs = work.how, {m.partition_spec_id for m in _current(table).manifests(table.io)}
     options = {
         "target-file-size-bytes": how.target_file_size,
@@ -258,7 +258,7 @@ def _new_snapshots(table: Table, base: Snapshot) -> list[Snapshot]:
     return found[::-1]
 
 
-def _adopt(table: Table, metadata: Mapping[str, Any], made: Sequence[Snapshot], work: Upkeep) -> Table:
+def _adopt(table: Table, metadata: Mapping[str, Any], made: Sequence[Snapshot], work: MaintenanceSpec) -> Table:
     """Land what was made on the stand-in, onto the snapshot that it began with; the record of the last load is
     repeated."""
     base, state = _current(table), load_state(metadata)
@@ -270,7 +270,7 @@ def _adopt(table: Table, metadata: Mapping[str, Any], made: Sequence[Snapshot], 
     change.require(*schema_is(metadata["current-schema-id"], metadata["last-column-id"]))
     own = summary(as_loaded) | {MAINTAINED: work.run}
     change.update(
-        *(AddSnapshotUpdate(snapshot=_ours(s, own, metadata["current-schema-id"])) for s in made),
+        *(AddSnapshotUpdate(snapshot=_as_own_snapshot(s, own, metadata["current-schema-id"])) for s in made),
         set_branch(MAIN, made[-1].snapshot_id),
     )
     rows = exact_rows(metadata, base.snapshot_id)
@@ -279,7 +279,7 @@ def _adopt(table: Table, metadata: Mapping[str, Any], made: Sequence[Snapshot], 
     return change.land(work.fence).refresh()
 
 
-def _ours(snapshot: Snapshot, properties: Mapping[str, str], schema: int) -> Snapshot:
+def _as_own_snapshot(snapshot: Snapshot, properties: Mapping[str, str], schema: int) -> Snapshot:
     assert snapshot.summary is not None, "procedures say what they have done"
     known = {**snapshot.summary.additional_properties, **properties}
     return snapshot.model_copy(update={"summary": Summary(snapshot.summary.operation, **known), "schema_id": schema})
@@ -300,7 +300,7 @@ def _total(snapshot: Snapshot, of: str) -> int:
     return int(snapshot.summary.additional_properties.get(f"total-{of}", 0))
 
 
-def _before(table: Table) -> Maintained:
+def _counts_before(table: Table) -> Maintained:
     total = totals(json.loads(table.metadata.model_dump_json()))
     files, size, deletes = (total.get(k, 0) for k in ("data-files", "files-size", "delete-files"))
     count = len(_current(table).manifests(table.io)) if table.metadata.current_snapshot() else 0

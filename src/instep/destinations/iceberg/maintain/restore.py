@@ -54,7 +54,7 @@ def _savepoint(ref: Ref, metadata: Metadata, found: Mapping[int, Any], id: int, 
     total = {k: int(v) for k, v in summary.items() if k.startswith("total-")}
     rows = max(total.get("total-records", 0) - total.get("total-position-deletes", 0), 0)
     current, state = id == metadata.get("current-snapshot-id"), load_state(metadata)
-    why_not = _why_not(ref, metadata, found[id])
+    reason = _reason_not_restorable(ref, metadata, found[id])
     return Savepoint(
         id,
         datetime.fromtimestamp(at / 1000, UTC),
@@ -62,8 +62,8 @@ def _savepoint(ref: Ref, metadata: Metadata, found: Mapping[int, Any], id: int, 
         state.rows if current and state else rows,
         state.cursor if current and state else _cursor(found, id),
         current,
-        () if why_not else _later(ref, metadata, found[id]),
-        why_not,
+        () if reason else _later(ref, metadata, found[id]),
+        reason,
         datetime.fromtimestamp(found[id]["timestamp-ms"] / 1000, UTC),
     )
 
@@ -84,7 +84,7 @@ def _fields_at(metadata: Metadata, snapshot: Mapping[str, Any]) -> set[int] | No
     return {f.id for f in fields_of(schema)} if schema else None
 
 
-def _why_not(ref: Ref, metadata: Metadata, snapshot: Mapping[str, Any]) -> str:
+def _reason_not_restorable(ref: Ref, metadata: Metadata, snapshot: Mapping[str, Any]) -> str:
     if read_pending(ref, metadata):
         return "the table was replaced at the source and its new rows are not loaded yet"
     fields = _fields_at(metadata, snapshot)

@@ -29,7 +29,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from instep.destinations.base import CastSample, InvalidValueCount, Ref
 from instep.destinations.filters import ColumnFilter
-from instep.destinations.iceberg.commit.row_reader import ALL, Old, light, live_rows, old_file, tasks_within
+from instep.destinations.iceberg.commit.row_reader import ALL, ExistingFile, light, live_rows, old_file, tasks_within
 from instep.destinations.iceberg.commit.shard_table import planned
 from instep.destinations.iceberg.evolve.undo import arrow_type
 from instep.destinations.iceberg.metadata.catalog import LakeFacet
@@ -167,7 +167,7 @@ class IcebergSamples(LakeFacet):
 class FileChunk(Chunk):
     """One data file as it stands, without the rows that its delete files name."""
 
-    file: Old | None = None
+    file: ExistingFile | None = None
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from instep.destinations.iceberg.metadata.partition import (
     terms,
 )
 from instep.destinations.iceberg.metadata.schema import IcebergField
-from instep.destinations.iceberg.metadata.shards import own_name, shards_of, within_of
+from instep.destinations.iceberg.metadata.shards import own_name, shard_key_of, shards_of
 from instep.errors import DestinationError
 from instep.schema.catalog.layout import PartitionTerm, TableLayout, layout_from_dict, layout_to_dict
 from instep.schema.planning.guard import LayoutGuard
@@ -184,7 +184,7 @@ def layout_of(metadata: Metadata) -> TableLayout:
     """Return the current layout: the table's values of those properties and orders that settings manage. Of a table as
     one shard has it, what that shard said last: others may have said something else since."""
     record, properties = recorded(metadata), metadata.get("properties", {})
-    if within_of(properties):
+    if shard_key_of(properties):
         return record
     current = {name: properties[name] for name, _ in record.properties if name in properties}
     apart = 1 if shards_of(properties) else 0

@@ -12,7 +12,7 @@ from typing import Any
 
 from instep.destinations.base import Commit, LoadState, Ref, TableSize
 from instep.destinations.iceberg.metadata.schema import IcebergField, data_type, fields_of, is_stored_as
-from instep.destinations.iceberg.metadata.shards import SHARD, as_stored, own_name, shards_of, totals, within_of
+from instep.destinations.iceberg.metadata.shards import SHARD, as_stored, own_name, shard_key_of, shards_of, totals
 from instep.errors import DestinationError
 from instep.schema.catalog.catalog import (
     Column,
@@ -62,7 +62,7 @@ def read_table(ref: Ref, metadata: Metadata) -> Table:
     """Return the table as it is: what Iceberg says, with the recorded identity of each column beside it."""
     if pending := read_pending(ref, metadata):
         return pending.table
-    properties = ours(ref, metadata)
+    properties = owned_properties(ref, metadata)
     records = json.loads(properties[COLUMNS])
     columns = tuple(_column(field, records.get(str(field.id), {})) for field in current_fields(metadata))
     facts = {**json.loads(properties[TABLE]), "schema": ref[0], "name": ref[1], "columns": []}
@@ -82,7 +82,7 @@ def _column(field: IcebergField, record: Mapping[str, Any]) -> Column:
 
 def read_pending(ref: Ref, metadata: Metadata) -> PendingReplacement | None:
     """Return the replacement that waits for its rows, if any."""
-    text = ours(ref, metadata).get(PENDING)
+    text = owned_properties(ref, metadata).get(PENDING)
     if not text:
         return None
     record = json.loads(text)
@@ -102,7 +102,7 @@ def is_copy(metadata: Metadata) -> bool:
     return COPY in metadata.get("properties", {})
 
 
-def ours(ref: Ref, metadata: Metadata) -> Mapping[str, str]:
+def owned_properties(ref: Ref, metadata: Metadata) -> Mapping[str, str]:
     """Return the table's properties; DestinationError if the table was not made or adopted by us."""
     properties: Mapping[str, str] = metadata.get("properties", {})
     if not is_ours(metadata):
@@ -164,7 +164,7 @@ def table_size(metadata: Metadata) -> TableSize:
     state, total = load_state(metadata), totals(metadata)
     if state is not None:
         return TableSize(state.rows, state.bytes)
-    if not total.get("data-files") or within_of(metadata["properties"]):  # a catalog may want a snapshot of nothing
+    if not total.get("data-files") or shard_key_of(metadata["properties"]):  # a catalog may want a snapshot of nothing
         return TableSize()
     return TableSize(max(total.get("records", 0) - total.get("position-deletes", 0), 0), total.get("files-size", 0))
 
@@ -193,7 +193,7 @@ def exact_rows(metadata: Metadata, snapshot: int) -> int | None:
     saved = json.loads(metadata["properties"].get(STATE, "null"))
     if not saved or saved["rows"] is None:
         return None
-    shared = within_of(metadata["properties"]) and not _rolled_back(metadata, saved["snapshot"])
+    shared = shard_key_of(metadata["properties"]) and not _rolled_back(metadata, saved["snapshot"])
     return int(saved["rows"]) if shared or saved["snapshot"] == snapshot else None
 
 
@@ -211,7 +211,7 @@ def _rolled_back(metadata: Metadata, snapshot: int) -> bool:
 
 
 def _summarised(metadata: Metadata) -> dict[str, Any] | None:
-    within = within_of(metadata["properties"])
+    within = shard_key_of(metadata["properties"])
     shard = within[1] if within else None
     for snapshot in _ancestors(metadata):
         if (run := (summary := snapshot["summary"]).get(RUN)) and summary.get(SHARD) == shard:

@@ -33,7 +33,7 @@ _COUNTED = {
     "position-deletes": ("added-position-deletes", "removed-position-deletes"),
 }
 Properties = Mapping[str, str]
-Within = tuple[str, str]
+ShardKey = tuple[str, str]
 Metadata = Mapping[str, Any]
 
 
@@ -52,7 +52,7 @@ def shape_of(properties: Properties) -> int:
     return int(properties.get(SHAPE, "0"))
 
 
-def within_of(properties: Properties) -> Within | None:
+def shard_key_of(properties: Properties) -> ShardKey | None:
     """Return the shard column and the shard, of a table as one of them has it; None for a whole one."""
     text = properties.get(WITHIN)
     if text is None:
@@ -61,21 +61,21 @@ def within_of(properties: Properties) -> Within | None:
     return column, shard
 
 
-def as_shard(properties: Properties, within: Within) -> dict[str, str] | None:
+def as_shard(properties: Properties, key: ShardKey) -> dict[str, str] | None:
     """Return the properties as one shard has them; None if it does not have the table."""
-    mine = f"{SHARD}.{within[1]}."
+    mine = f"{SHARD}.{key[1]}."
     if f"{mine}table" not in properties:
         return None
     hidden = {f"instep.{what}" for what in _OWN}
     found = {k: v for k, v in properties.items() if k not in hidden}
     own = {f"instep.{k.removeprefix(mine)}": v for k, v in properties.items() if k.startswith(mine)}
     own = {k: v for k, v in own.items() if k in hidden}
-    return {**found, **own, WITHIN: json.dumps(within)}
+    return {**found, **own, WITHIN: json.dumps(key)}
 
 
-def projected(metadata: Metadata, within: Within) -> Metadata | None:
+def projected(metadata: Metadata, key: ShardKey) -> Metadata | None:
     """Return a table's metadata as one shard has it; None if it does not have the table."""
-    properties = as_shard(metadata.get("properties", {}), within)
+    properties = as_shard(metadata.get("properties", {}), key)
     return None if properties is None else {**metadata, "properties": properties}
 
 
@@ -87,7 +87,7 @@ def part_table(properties: Properties, shard: str, whole: Table) -> Table:
 
 def as_stored(whole: Table, properties: Properties) -> Table:
     """Return the columns of one shard as they are stored, the shard column first; a whole table stays what it is."""
-    within = within_of(properties)
+    within = shard_key_of(properties)
     if within is None:
         return whole
     there = whole.by_name
@@ -117,7 +117,7 @@ def totals(metadata: Metadata) -> dict[str, int]:
     if text := metadata["properties"].get(TOTALS):
         found: dict[str, int] = json.loads(text)
         return found
-    if within_of(metadata["properties"]):
+    if shard_key_of(metadata["properties"]):
         return {}
     at = metadata.get("current-snapshot-id")
     main = next((s for s in metadata.get("snapshots", ()) if s["snapshot-id"] == at), None)

@@ -76,7 +76,7 @@ class SqliteCatalog(SqlCatalog):
         if now is None or made.metadata != now.metadata:
             self._write_metadata(made.metadata, made.io, made.metadata_location)
             self._point(table.name(), now.metadata_location if now else None, made.metadata_location)
-            self._keep(made.metadata_location, made.metadata)
+            self._cache(made.metadata_location, made.metadata)
             now = made
         location = now.metadata_location
         return CommitTableResponse(metadata=now.metadata, metadata_location=location)  # type: ignore[call-arg]
@@ -132,10 +132,10 @@ class SqliteCatalog(SqlCatalog):
     def _metadata(self, location: str) -> TableMetadata:
         if location not in self._parsed:
             file = load_file_io(properties=self.properties, location=location).new_input(location)
-            self._keep(location, FromInputFile.table_metadata(file))
+            self._cache(location, FromInputFile.table_metadata(file))
         return self._parsed[location]
 
-    def _keep(self, location: str, metadata: TableMetadata) -> None:
+    def _cache(self, location: str, metadata: TableMetadata) -> None:
         if len(self._parsed) >= CACHE_SIZE:
             self._parsed.clear()
         self._parsed[location] = metadata

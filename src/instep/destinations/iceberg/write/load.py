@@ -33,7 +33,7 @@ from instep.destinations.iceberg.metadata.records import (
     exact_rows,
     is_copy,
     load_state,
-    ours,
+    owned_properties,
     read_pending,
     state_record,
     version_of,
@@ -99,7 +99,7 @@ def load_ours(lake: Lake, ref: Ref) -> tuple[Table, dict[str, Any]]:
     if table is None:
         raise DestinationError(f"table {'.'.join(ref)} is not in the lake", hint="apply the plan that creates it first")
     metadata = lake.deferred_creates.described.get(ref) or json.loads(table.metadata.model_dump_json())
-    ours(ref, metadata)
+    owned_properties(ref, metadata)
     return table, metadata
 
 
@@ -178,7 +178,7 @@ class IcebergLoads(LakeFacet):
             table = self.lake.load(ref)
             if table is None:
                 return
-            ours(ref, {"properties": table.metadata.properties})
+            owned_properties(ref, {"properties": table.metadata.properties})
             check_fence(table.metadata, fence, ".".join(ref))
             if claimed_fence(table.metadata) == fence:
                 return

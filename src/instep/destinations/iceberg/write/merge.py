@@ -33,11 +33,11 @@ from instep.destinations.iceberg.metadata.records import (
     state_record,
     version_of,
 )
-from instep.destinations.iceberg.metadata.shards import within_of
+from instep.destinations.iceberg.metadata.shards import shard_key_of
 from instep.destinations.iceberg.metadata.updates import MAIN, ref_is
 from instep.destinations.iceberg.write.load import IcebergLoads, load_ours, overwrite, staging_stem, summary
 from instep.destinations.iceberg.write.spark_upsert import SparkUpsert, StagedMerge, found_by_spark
-from instep.destinations.iceberg.write.upsert import Upsert, find_upsert, fits
+from instep.destinations.iceberg.write.upsert import Upsert, find_upsert, fits_in_process
 from instep.destinations.rows import latest_time
 from instep.errors import DestinationError, SparkNeeded, StageError
 from instep.spark.merge import MergePlan, MergeSettings
@@ -77,7 +77,7 @@ def _merge(
     staged = _staging(lake, ref, how, commit)
     plan = merge_plan(lake, ref, metadata, files, how, staged)
     if (
-        fits(metadata, files, how, lake.config.upsert_rows)
+        fits_in_process(metadata, files, how, lake.config.upsert_rows)
         and (found := find_upsert(table, files, how, plan)) is not None
     ):
         return _land(found, metadata, how, commit)
@@ -230,7 +230,7 @@ def merge_plan(
         synced=system.synced,
         deleted=system.deleted,
         since=since,
-        within=within_of(metadata["properties"]),
+        within=shard_key_of(metadata["properties"]),
     )
 
 

@@ -33,7 +33,7 @@ from pyiceberg.types import DateType, IntegerType, LongType, StringType
 
 from instep.destinations.base import Commit, LoadOutcome, Ref, RowLookup, RowUpdate
 from instep.destinations.iceberg.commit.commit import TableCommit
-from instep.destinations.iceberg.commit.row_reader import Positions, RowReader, current_rows, numbered, take
+from instep.destinations.iceberg.commit.row_reader import Positions, RowReader, current_rows, numbered, rows_at
 from instep.destinations.iceberg.commit.shard_table import ShardTable, land
 from instep.destinations.iceberg.metadata.catalog import LakeFacet
 from instep.destinations.iceberg.metadata.files import arrow_schema
@@ -90,7 +90,7 @@ class RowPlaces:
     snapshot: int
 
 
-def _met(rows: RowReader, keys: pa.Table) -> tuple[list[int], Positions]:
+def _find_places(rows: RowReader, keys: pa.Table) -> tuple[list[int], Positions]:
     with duckdb.connect(":memory:", config={"memory_limit": MEMORY}) as db:
         table = numbered(rows, keys.column_names)
         names, number = [f"c{i}" for i in range(keys.num_columns)], pa.array(np.arange(len(keys)))
@@ -134,16 +134,16 @@ class IcebergRowEdits(LakeFacet):
                 f"table {'.'.join(ref)} has deletes by value, which another program has written",
                 hint="compact the table with that program, or load it anew with `instep sync --full`",
             )
-        numbers, places = _met(rows, typed_keys)
+        numbers, places = _find_places(rows, typed_keys)
         return RowLookup(
-            take(rows, places, arrow_schema(table.schema())), numbers, RowPlaces(rows, places, snapshot.snapshot_id)
+            rows_at(rows, places, arrow_schema(table.schema())), numbers, RowPlaces(rows, places, snapshot.snapshot_id)
         )
 
-    def update_rows(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
+    def update_rows(self, ref: Ref, lookup: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
         """Raise Conflict if the table has moved since, Fenced if a later run has claimed it. The cursor stays as it
         is."""
         table, metadata = load_ours(self.lake, ref)
-        seen, state = met.places, load_state(metadata)
+        seen, state = lookup.places, load_state(metadata)
         assert isinstance(seen, RowPlaces)
         main = table.metadata.current_snapshot()
         moved = main is None or main.snapshot_id != seen.snapshot
@@ -151,7 +151,7 @@ class IcebergRowEdits(LakeFacet):
             raise RowsMoved(ref)
         target = arrow_schema(table.schema())
         new = pa.concat_tables(
-            [_whole(change.updated, target, (met.rows, change.rows)), _whole(change.inserted, target)]
+            [_whole(change.updated, target, (lookup.rows, change.rows)), _whole(change.inserted, target)]
         )
         gone = seen.places[np.array(change.rows, dtype=np.int64)]
         before = exact_rows(metadata, seen.snapshot)

@@ -31,7 +31,7 @@ from instep.destinations.iceberg.commit.position_deletes import (
     is_of_one_file,
     write_positions,
 )
-from instep.destinations.iceberg.commit.row_reader import Old, RowReader, file_at, light, old_file
+from instep.destinations.iceberg.commit.row_reader import ExistingFile, RowReader, file_at, light, old_file
 from instep.destinations.iceberg.commit.shard_table import ShardTable, own_data, planned
 from instep.destinations.iceberg.metadata.files import arrow_schema, data_files
 from instep.destinations.iceberg.metadata.partition import partitioning, place_of
@@ -127,7 +127,7 @@ class SparkUpsert:
 
     def _write(self, spec: StageSpec) -> tuple[list[StagedFile], dict[str, PositionFile]]:
         metadata = light(self.table.metadata)
-        staged = tuple(Old(n, f.file_path, 0, 0, place=place_of(f)) for n, f in enumerate(self.staged.files))
+        staged = tuple(ExistingFile(n, f.file_path, 0, 0, place=place_of(f)) for n, f in enumerate(self.staged.files))
         files = tuple(old_file(n, task) for n, task in enumerate(self.tasks))
         work = MergeWork(self.plan, metadata, spec, staged, files)
         came, gone = ("inserted", "updated", "marked"), ("updated", "marked", "removed")
@@ -187,10 +187,10 @@ class MergeWork:
     plan: MergePlan
     table: TableMetadata
     spec: StageSpec = field(repr=False)
-    staged: tuple[Old, ...]
-    files: tuple[Old, ...]
+    staged: tuple[ExistingFile, ...]
+    files: tuple[ExistingFile, ...]
 
-    def reader(self, files: Sequence[Old]) -> RowReader:
+    def reader(self, files: Sequence[ExistingFile]) -> RowReader:
         io = load_file_io(dict(self.spec.io), self.spec.location)
         table = IcebergTable(("merge",), self.table, "", io, None)  # type: ignore[arg-type]
         return RowReader(table, [file_at(old.path, old.place) for old in files])
@@ -219,13 +219,13 @@ def write_gone(work: MergeWork, edits: pa.Table, number: int, attempt: int) -> l
     found = []
     for file in np.unique(places[:, 0]):
         old = work.files[file]
-        gone = np.union1d(places[places[:, 0] == file, 1], _gone(io, old))
+        gone = np.union1d(places[places[:, 0] == file, 1], _deleted_positions(io, old))
         path = f"{work.spec.location}/{file}-{number}-{attempt}-deletes.parquet"
         found.append((old.path, write_positions(io, old.path, gone, path)))
     return found
 
 
-def _gone(io: Any, old: Old) -> Any:
+def _deleted_positions(io: Any, old: ExistingFile) -> Any:
     deletes = {file_at(path, old.place, DataFileContent.POSITION_DELETES) for path in old.deletes}
     parts = _read_all_delete_files(io, [FileScanTask(file_at(old.path, old.place), deletes)])
     return np.concatenate([np.empty(0, np.int64), *(p.to_numpy() for p in parts.get(old.path, ()))]).astype(np.int64)

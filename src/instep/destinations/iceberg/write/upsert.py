@@ -34,19 +34,19 @@ from instep.destinations.iceberg.commit.row_reader import (
     RowReader,
     current_rows,
     numbered,
+    rows_at,
     staged_rows,
-    take,
 )
 from instep.destinations.iceberg.commit.shard_table import own_data, staged_schema
 from instep.destinations.iceberg.metadata.files import arrow_schema, data_files, merge_compression, readable_files
 from instep.destinations.iceberg.metadata.partition import partitioning
 from instep.destinations.iceberg.metadata.records import current_fields
-from instep.destinations.iceberg.metadata.shards import totals, within_of
+from instep.destinations.iceberg.metadata.shards import shard_key_of, totals
 from instep.errors import Conflict, DestinationError
-from instep.spark.merge import MergePlan, same, what
+from instep.spark.merge import MergePlan, outcome_sql, same_key
 from instep.stage.partition import by_partition
 from instep.stage.spec import StagedFile
-from instep.temporary import Temporary
+from instep.temporary import TemporaryFolder
 
 MEMORY = "600MB"
 _KINDS = {"TIMESTAMP_NTZ": "TIMESTAMP", "TIMESTAMP": "TIMESTAMPTZ", "STRING": "VARCHAR"}
@@ -87,7 +87,7 @@ class Delta:
 def _engine() -> duckdb.DuckDBPyConnection:
     """Return one for the process: it takes longer to make than a small table to compare, and its memory is for all
     threads. What does not fit there goes to the disk, below a folder that leaves with it."""
-    spill = Temporary("merge")
+    spill = TemporaryFolder("merge")
     config: dict[str, Any] = {"memory_limit": MEMORY, "temp_directory": spill.path}
     config["disabled_optimizers"] = "build_side_probe_side"  # it takes a stream for short: the table's rows pass by
     engine = duckdb.connect(":memory:", config={**config, "preserve_insertion_order": False})
@@ -222,15 +222,16 @@ def met_sql(plan: MergePlan) -> str:
     compared, columns = _compared(plan), range(len(plan.key))
     here, known = "NULL", ""
     if plan.keys or plan.requested:
-        here, known = "k.here", f" LEFT JOIN known k ON {same('t', 'k', columns)}"
+        here, known = "k.here", f" LEFT JOIN known k ON {same_key('t', 'k', columns)}"
     cursor = f", t.c{compared.index(plan.cursor)} AS cursor" if plan.cursor else ""
     deleted = f", t.c{len(compared)} AS deleted" if plan.deleted else ""
     differs = " OR ".join(f"t.c{i} IS DISTINCT FROM s.c{i}" for i in range(len(plan.key), len(compared))) or "false"
     rows = "near" if plan.leaves_others else "t"
     return (
         "SELECT s.f AS sf, s.p AS sp, t.f AS tf, t.p AS tp, coalesce(t.here, false) AS here, "
-        f"{what(differs, plan)} AS what FROM (SELECT t.*{cursor}{deleted}, {here} AS here FROM {rows} t{known}) t "
-        f"FULL JOIN s ON {same('t', 's', columns)}"
+        f"{outcome_sql(differs, plan)} AS what "
+        f"FROM (SELECT t.*{cursor}{deleted}, {here} AS here FROM {rows} t{known}) t "
+        f"FULL JOIN s ON {same_key('t', 's', columns)}"
     )
 
 
@@ -261,7 +262,7 @@ PACKED = {"zstd": 1.0, "lz4": 0.5}
 _KEYS = ("boolean", "int", "long", "date", "timestamp", "timestamptz", "string", "uuid", "binary")
 
 
-def fits(
+def fits_in_process(
     metadata: Mapping[str, Any], files: Sequence[StagedFile], how: Merge, limit: int = ROWS, size: int = BYTES
 ) -> bool:
     """Return whether table and staged files are small enough, and key or cursor of a type that compares in Spark as
@@ -271,7 +272,7 @@ def fits(
     if not all(str(kinds[k]).startswith((*_KEYS, "decimal", "fixed")) for k in used):
         return False
     there, coming = totals(metadata), [*files, *how.keys, *how.requested]
-    here = there.get("records", 0 if within_of(metadata["properties"]) else ROWS + 1)
+    here = there.get("records", 0 if shard_key_of(metadata["properties"]) else ROWS + 1)
     if "records" in there and not (how.complete or how.keys or how.since):
         here = 0  # they pass by: only those whose key comes are compared
     rows = here + sum(f.rows for f in coming)
@@ -307,7 +308,7 @@ class Upsert:
         """Yield the files of the delta; they are removed if the commit is refused."""
         old = old_values(self.plan, self.rows, self.delta.updated[:, 2:])
         new = new_rows(self.plan, self.staged, self.rows, self.delta, old)
-        with row_delta(self.rows, new, _left(self.delta), commit.fence) as made:
+        with row_delta(self.rows, new, _removed_positions(self.delta), commit.fence) as made:
             yield made
 
 
@@ -357,7 +358,7 @@ def row_delta(rows: RowReader, new: pa.Table, gone: Positions, fence: int) -> It
         raise
 
 
-def _left(delta: Delta) -> Positions:
+def _removed_positions(delta: Delta) -> Positions:
     """Return the positions of rows that are deleted or rewritten."""
     return np.concatenate([delta.updated[:, 2:], delta.marked, delta.removed])
 
@@ -369,7 +370,7 @@ class OldValues:
     places: Positions
     rows: pa.Table
 
-    def at(self, places: Positions) -> pa.Table:
+    def rows_at(self, places: Positions) -> pa.Table:
         """Return the rows at some of the positions, in their order."""
         return self.rows.take(pa.array(np.searchsorted(_numbers(self.places), _numbers(places))))
 
@@ -385,24 +386,24 @@ def old_values(plan: MergePlan, table: RowReader, places: Positions) -> OldValue
     if not unchanged or not len(places):
         return None
     ordered, target = places[np.lexsort((places[:, 1], places[:, 0]))], arrow_schema(table.table.schema())
-    return OldValues(ordered, take(table, ordered, pa.schema([target.field(c) for c in unchanged])))
+    return OldValues(ordered, rows_at(table, ordered, pa.schema([target.field(c) for c in unchanged])))
 
 
 def new_rows(plan: MergePlan, staged: RowReader, table: RowReader, delta: Delta, old: OldValues | None) -> pa.Table:
     """Return inserted rows as they came, updated rows with the values that were not read, and rows that left."""
     target = arrow_schema(table.table.schema())
-    parts = [take(staged, delta.inserted, target), _updated(staged, delta.updated, target, old)]
+    parts = [rows_at(staged, delta.inserted, target), _updated(staged, delta.updated, target, old)]
     if len(delta.marked):
-        rows = take(table, delta.marked, target)
+        rows = rows_at(table, delta.marked, target)
         parts.append(_all(_all(rows, plan.deleted, True), plan.synced, plan.at))
     return pa.concat_tables(parts)
 
 
 def _updated(staged: RowReader, places: Positions, target: pa.Schema, old: OldValues | None) -> pa.Table:
-    rows = take(staged, places[:, :2], target)
+    rows = rows_at(staged, places[:, :2], target)
     if old is None or not len(places):
         return rows
-    values = old.at(places[:, 2:])
+    values = old.rows_at(places[:, 2:])
     for column in values.column_names:
         rows = rows.set_column(target.get_field_index(column), target.field(column), values.column(column))
     return rows

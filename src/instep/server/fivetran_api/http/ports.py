@@ -49,7 +49,7 @@ class Allowance:
 
 
 class RateLimits(Protocol):
-    def take(self, key: str) -> Allowance:
+    def count_request(self, key: str) -> Allowance:
         """Count a request of this key."""
 
     def fail(self, address: str) -> int:

@@ -23,7 +23,7 @@ TEST_ONLY = {"run_setup_tests", "trust_certificates", "trust_fingerprints"}
 """Keys that only set-up tests read."""
 
 
-class Wire(BaseModel):
+class RequestBody(BaseModel):
     """A body. Keys that are unknown have no effect, as clients send more than is read, and are named in the answer;
     null counts as absent."""
 
@@ -42,11 +42,11 @@ class Wire(BaseModel):
         return f"{message}. {no_effect(self.unread)}" if self.unread else message
 
 
-def _truth(value: Any) -> Any:
+def _as_boolean(value: Any) -> Any:
     return {"true": True, "false": False}.get(value.lower(), value) if isinstance(value, str) else value
 
 
-Truth = Annotated[bool, BeforeValidator(_truth)]
+Truth = Annotated[bool, BeforeValidator(_as_boolean)]
 
 
 async def read(request: Request) -> Any:
@@ -77,7 +77,7 @@ def parse(model: type[M], found: Any) -> M:
         raise Refusal(400, "The body must be a JSON object.")
     try:
         made = model.model_validate(without_null(found))
-        if isinstance(made, Wire):
+        if isinstance(made, RequestBody):
             made._unread = tuple(_strange(type(made), found))
         return made
     except ValidationError as error:
@@ -91,7 +91,7 @@ def no_effect(names: Sequence[str]) -> str:
     return f"These settings have no effect here: {', '.join(names[:MAX_NAMED])}{more}."
 
 
-def _strange(model: type[Wire], found: Mapping[str, Any]) -> Iterator[str]:
+def _strange(model: type[RequestBody], found: Mapping[str, Any]) -> Iterator[str]:
     """Yield the paths of keys that the model does not know; a member that is no value is an object of named bodies."""
     known = {field.alias or name: field for name, field in model.model_fields.items()}
     for key, value in found.items():
@@ -99,7 +99,9 @@ def _strange(model: type[Wire], found: Mapping[str, Any]) -> Iterator[str]:
         if field is None and value is not None and key not in model.answered:
             yield key[:MAX_NAME]
         elif field is not None and isinstance(value, Mapping):
-            for inner in (one for one in get_args(field.annotation) if isinstance(one, type) and issubclass(one, Wire)):
+            for inner in (
+                one for one in get_args(field.annotation) if isinstance(one, type) and issubclass(one, RequestBody)
+            ):
                 for name, body in value.items():
                     yield from (f"{key}.{name}.{path}" for path in _strange(inner, body or {}))
 

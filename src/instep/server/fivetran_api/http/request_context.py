@@ -15,7 +15,7 @@ from instep.model import JobKind
 from instep.operations.spec import Role
 from instep.project.project import Project
 from instep.schema.planning.naming import Naming
-from instep.server.access import Need, address_of, credentials, denied
+from instep.server.access import RequiredRights, address_of, credentials, denied
 from instep.server.fivetran_api.http.envelope import Refusal, not_found
 from instep.server.fivetran_api.http.ports import ApiCaller, ApiJob, Item, Ports
 from instep.server.fivetran_api.http.request_body import DEPTH, fields_of
@@ -70,7 +70,7 @@ class RequestContext:
     def may(self, role: Role) -> bool:
         return may(self.caller.role, role)
 
-    def allow(self, needed: Need) -> None:
+    def allow(self, needed: RequiredRights) -> None:
         """Raise Refusal (403) for a key that may not do this. Not to be called in a transaction, which would take its
         entry in the audit log back."""
         caller = self.caller
@@ -93,7 +93,7 @@ class RequestContext:
             raise not_found("Connection", name)
         return found
 
-    def ours(self, name: str) -> Item:
+    def own_connection(self, name: str) -> Item:
         """Return a connection that has a source."""
         found = self.connection(name)
         if found.kind == "foreign":
@@ -163,7 +163,7 @@ def caller_of(request: Request, ports: Ports) -> ApiCaller:
             headers={"WWW-Authenticate": 'Basic realm="instep"'},
         )
     if ports.limits:
-        request.state.allowance = left = ports.limits.take(found.key)
+        request.state.allowance = left = ports.limits.count_request(found.key)
         if left.retry_after:
             raise _too_many(f"The limit of {left.limit} requests a minute is reached.", left.retry_after)
     return found

@@ -14,7 +14,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import AfterValidator, BaseModel
 from pydantic.json_schema import models_json_schema
 
-from instep.server.access import Need, need
+from instep.server.access import RequiredRights, required_rights
 from instep.server.fivetran_api.http.envelope import LIMIT, MAX_CURSOR, MAX_LIMIT, Refusal
 from instep.server.fivetran_api.http.models import Done, Items, One, RefusedAnswer
 from instep.server.fivetran_api.http.ports import Ports
@@ -89,24 +89,24 @@ SAME: Mapping[str, tuple[str, ...]] = {
     "DELETE /webhooks/{id}": ("DELETE /channels/{name}",),
 }
 """The routes of `/api/v1` that together do what a route of `/v1` does."""
-NEEDS: Mapping[str, Need] = {route: need(*same) for route, same in SAME.items()}
+NEEDS: Mapping[str, RequiredRights] = {route: required_rights(*same) for route, same in SAME.items()}
 _WORK = TEST_ONLY | {"paused", "is_historical_sync"}
 """Fields of a connection that start and stop it; the others are its settings."""
 _PERMANENT = frozenset(("group_id", "service"))
 """Keys that may be sent again."""
 
 
-def of_change(fields: Collection[str]) -> Need:
+def of_change(fields: Collection[str]) -> RequiredRights:
     """Return the requirements for changing these fields of a connection: its `config` may hold another source, and
     secrets."""
     if "config" in fields or "auth" in fields:
-        return need(_SOURCE)
-    return need(_PAUSE) if set(fields) <= _WORK | _PERMANENT else need(_SETTINGS)
+        return required_rights(_SOURCE)
+    return required_rights(_PAUSE) if set(fields) <= _WORK | _PERMANENT else required_rights(_SETTINGS)
 
 
-def of_reload(mode: str) -> Need:
+def of_reload(mode: str) -> RequiredRights:
     """Return the requirements of a reload that leaves switches as they are (PRESERVE), or sets them all."""
-    return need(_DETECT) if mode == "PRESERVE" else need(_SWITCH)
+    return required_rights(_DETECT) if mode == "PRESERVE" else required_rights(_SWITCH)
 
 
 def context(request: Request) -> RequestContext:
@@ -163,7 +163,7 @@ _PAGED = [
 _ABOUT = "Programs for the management API of managed connectors work against this one by changing their base URL."
 
 
-def says(
+def route_options(
     data: Any = None, *, takes: type[BaseModel] | None = None, status: int = 200, needs_body: bool = True
 ) -> dict[str, Any]:
     """Return the options of a route that answers this in `data` (None: nothing) with that status. `needs_body`: it
@@ -184,7 +184,7 @@ def says(
 def lists(item: Any, *filters: str) -> dict[str, Any]:
     """Return the options of a route that answers pages of items; `filters` are its own parameters."""
     own = [{"name": name, "in": "query", "required": False, "schema": {"type": "string"}} for name in filters]
-    found = says(Items[item])
+    found = route_options(Items[item])
     found["openapi_extra"] = {"parameters": [*_PAGED, *own]}
     return found
 

@@ -66,7 +66,7 @@ def unknown(service: str, config: Mapping[str, Any]) -> list[str]:
     return sorted(key for key in config if key not in known and not _is_early(key))
 
 
-def early(config: Mapping[str, Any]) -> dict[str, Any]:
+def settings_without_effect(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys of a config that are stored and answered without effect, with a source or without one."""
     return {key: value for key, value in config.items() if _is_early(key)}
 

@@ -44,7 +44,7 @@ async def show_review(visit: Visit, problem: ApiProblem | None = None) -> Respon
     tab = tab if tab in dict(map(reversed, TABS)) else "table"  # type: ignore[arg-type]
     connection = f"/connections/{quoted(change['connection'])}"
     page = f"/changes/{quoted(change['id'])}"
-    listed = await _beside(visit, change)
+    listed = await _listed_change(visit, change)
     jobs = await latest_jobs(visit, change["connection"])
     plan = await _job(visit, visit.query("plan") or jobs.get("plan", ""))
     comparison = await _comparison(visit, connection, change)
@@ -174,7 +174,7 @@ async def _samples(visit: Visit, change: Mapping[str, Any]) -> dict[str, Any]:
     return {"sample": await _job(visit, next((one["id"] for one in own), ""))}
 
 
-async def _beside(visit: Visit, change: Mapping[str, Any]) -> dict[str, Any]:
+async def _listed_change(visit: Visit, change: Mapping[str, Any]) -> dict[str, Any]:
     """Return the change as lists have it, with what stands beside it."""
     found = (await visit.api.get("/changes", id=change["id"], connection=change["connection"], limit=1))["items"]
     return next(iter(found), {"elsewhere": 0, "comments": 0, "rows": None})

@@ -25,7 +25,7 @@ from typing import Any
 
 from instep.errors import ProjectError, StageError
 from instep.sources.connector.config import ConnectorConfig
-from instep.sources.connector.dialect import LOCAL_HOST, Host, SdkDialect
+from instep.sources.connector.dialect import LOCAL_HOST, ChildEnvironment, SdkDialect
 from instep.sources.connector.sealed import plain_pieces, sealed_pieces
 from instep.stage.files.place import StorageFolder, children, clear_errors, remove
 
@@ -47,7 +47,7 @@ class SegmentExchange:
         filesystem, path = self._place.resolve("")
         return filesystem, path.rstrip("/")
 
-    def say(self, name: str, message: Any) -> None:
+    def send(self, name: str, message: Any) -> None:
         """Write a JSON document, wholly or not at all; raises StageError if it cannot be written."""
         text = json.dumps(message).encode()
         with clear_errors(self._place.child(name)):
@@ -58,7 +58,7 @@ class SegmentExchange:
                 self._write(draft, io.BytesIO(text), name)
                 (self._place.local / draft).replace(self._place.local / name)
 
-    def hear(self, name: str) -> Any:
+    def receive(self, name: str) -> Any:
         """Return the message of this name, None if there is none. Raises StageError if it cannot be read."""
         filesystem, root = self._root
         try:
@@ -135,12 +135,12 @@ def pack(config: ConnectorConfig) -> bytes:
     return packed.getvalue()
 
 
-def unpack(bundle: bytes, folder: Path) -> tuple[Path, Host]:
+def unpack(bundle: bytes, folder: Path) -> tuple[Path, ChildEnvironment]:
     """Unpack (the connector's folder, what runs it), both below `folder`."""
     with zipfile.ZipFile(io.BytesIO(bundle)) as packed:
         for info in packed.infolist():
             Path(packed.extract(info, folder)).chmod(info.external_attr >> 16)
-    return folder / _CODE, Host(folder / _PROGRAM, str(folder))
+    return folder / _CODE, ChildEnvironment(folder / _PROGRAM, str(folder))
 
 
 def _add(out: zipfile.ZipFile, name: str, file: Path) -> None:

@@ -66,7 +66,7 @@ class Cluster:
 
 def cluster_of(start: Callable[[], SparkSession], place: StorageFolder | None, name: str) -> Cluster | None:
     """Return the cluster of a Spark session; None, with a log line, if the connector has to run beside this process."""
-    from instep.spark.executors import slots, witness
+    from instep.spark.executors import probe_file, slots
     from instep.spark.extract import elsewhere, run_parts
 
     if place is None:
@@ -80,7 +80,7 @@ def cluster_of(start: Callable[[], SparkSession], place: StorageFolder | None, n
         return None
 
     def run(work: Assignment, tick: Callable[[], None]) -> None:
-        with witness([work.place.uri], elsewhere(spark)) as seen:
+        with probe_file([work.place.uri], elsewhere(spark)) as seen:
             run_parts(spark, perform, [replace(work, seen=seen)], lambda _: tick(), what="connector")
 
     return Cluster(place, run)
@@ -127,7 +127,7 @@ class RemoteSegments:
         _delete_old_runs(on.place)
         self._exchange = SegmentExchange(place, work.key)
         self._exchange.bring(BUNDLE, bundle)
-        self._exchange.say(begin(0), self._state)
+        self._exchange.send(begin(0), self._state)
         self._speak()
         self._threads = [
             threading.Thread(target=target, args=args, name=f"connector-{name}", daemon=True)
@@ -169,7 +169,7 @@ class RemoteSegments:
     def _listen(self) -> None:
         """Wait for the next message, a newer attempt, or the end of the job."""
         ended = self._ended.is_set()
-        word = self._exchange.hear(f"{self._attempt}/{self._next}")
+        word = self._exchange.receive(f"{self._attempt}/{self._next}")
         now = time.monotonic()
         if word is not None:
             self._next, self._last_message = self._next + 1, now
@@ -178,7 +178,7 @@ class RemoteSegments:
             raise self._failure()
         elif now - max(self._last_message, self._looked) > LOOK:
             self._looked = now
-            self._look()
+            self._follow_attempt()
         else:
             self._closed.wait(POLL if now - self._last_message < LOOK else POLLS)
 
@@ -190,14 +190,14 @@ class RemoteSegments:
             case {"counts": counts}:
                 self._on_counts(self._before + OperationCounts(**counts))
             case {"segment": manifest, "folder": folder}:
-                return self._take(manifest, folder)
+                return self._fetch_segment(manifest, folder)
             case {"error": {"kind": kind, "message": message, "hint": hint}}:
                 raise named(kind, ReadError)(self._hidden.clean(message), hint=hint)
             case {"over": _}:
                 self._over = True
         return None
 
-    def _take(self, manifest: str, name: str) -> Segment:
+    def _fetch_segment(self, manifest: str, name: str) -> Segment:
         """Fetch a segment, under our own number: an attempt counts from 1."""
         self._number += 1
         try:
@@ -218,14 +218,14 @@ class RemoteSegments:
         self._news.set()
         return segment
 
-    def _look(self) -> None:
+    def _follow_attempt(self) -> None:
         """Switch to the newest attempt, once every message of the one before it was read."""
         newest = max(self._exchange.attempts(), default=0)
-        if newest <= self._attempt or self._exchange.hear(f"{self._attempt}/{self._next}") is not None:
+        if newest <= self._attempt or self._exchange.receive(f"{self._attempt}/{self._next}") is not None:
             return
         self._log(LogLine("warning", "its task was lost, and begins again with the last checkpoint", "instep"))
         self._exchange.forget(str(self._attempt))
-        self._exchange.say(begin(newest), self._state)
+        self._exchange.send(begin(newest), self._state)
         self._attempt, self._next, self._taken, self._before = newest, 0, 0, self._earlier
         self._news.set()
 
@@ -261,7 +261,7 @@ class RemoteSegments:
     def _speak(self) -> None:
         self._beats += 1
         message = {"beat": self._beats, "attempt": self._attempt, "taken": self._taken, "ends": self._closed.is_set()}
-        self._exchange.say(DRIVER, message)
+        self._exchange.send(DRIVER, message)
 
 
 def _delete_old_runs(place: StorageFolder) -> None:

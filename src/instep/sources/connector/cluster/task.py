@@ -23,7 +23,7 @@ from typing import Any
 from instep.errors import InstepError, ReadError
 from instep.sources.connector.cluster.exchange import BUNDLE, DRIVER, SegmentExchange, begin, unpack
 from instep.sources.connector.config import ConnectorConfig
-from instep.sources.connector.dialect import Host, SdkDialect
+from instep.sources.connector.dialect import ChildEnvironment, SdkDialect
 from instep.sources.connector.environment import place_of
 from instep.sources.connector.segment import MANIFEST, LogLine, OperationCounts, Segment
 from instep.sources.connector.spool import Segments
@@ -136,12 +136,12 @@ class _Performance:
             try:
                 self._all(state, config, host)
             except InstepError as error:
-                self._driver.hear()  # if it has just gone, that is why
+                self._driver.receive()  # if it has just gone, that is why
                 if not self._driver.gone.is_set():
                     document = {"kind": type(error).__name__, "message": error.message, "hint": error.hint}
                     self._words.say({"error": document})
 
-    def _fetched(self) -> tuple[ConnectorConfig, Host]:
+    def _fetched(self) -> tuple[ConnectorConfig, ChildEnvironment]:
         """Return the connector's folder, here, and what runs it."""
         packed = self._scratch / "bundle"
         self._exchange.fetch(BUNDLE, packed)
@@ -149,7 +149,7 @@ class _Performance:
         packed.unlink()
         return self._config.model_copy(update={"path": str(folder)}), host
 
-    def _all(self, state: Mapping[str, Any], config: ConnectorConfig, host: Host) -> None:
+    def _all(self, state: Mapping[str, Any], config: ConnectorConfig, host: ChildEnvironment) -> None:
         gather = config.limits.ahead > 1
         spool = str(self._scratch / "spool")
         segments = Segments(SdkDialect(config), spool, state, self._on_counts, self._log, host, gather=gather)
@@ -201,7 +201,7 @@ class AttemptMessages:
                 if not self._word:
                     with self._adding:
                         self._word, self._waiting = self._waiting, []
-                self._exchange.say(f"{self._attempt}/{self._number}", self._word)
+                self._exchange.send(f"{self._attempt}/{self._number}", self._word)
                 self._word, self._number = [], self._number + 1
 
 
@@ -220,11 +220,11 @@ class Driver:
     def following(self, words: AttemptMessages) -> Iterator[None]:
         def follow() -> None:
             while not self._stop.wait(EVERY):
-                self.hear()
+                self.receive()
                 with suppress(InstepError):  # it is said again with what comes next
                     words.say()
 
-        self.hear()
+        self.receive()
         thread = threading.Thread(target=follow, name="connector-driver", daemon=True)
         thread.start()
         try:
@@ -237,7 +237,7 @@ class Driver:
         """Return the state to begin with, once it is this attempt's turn; None if it never is."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_ours or self.gone.is_set())
-        return None if self.gone.is_set() else self._exchange.hear(begin(self._attempt))
+        return None if self.gone.is_set() else self._exchange.receive(begin(self._attempt))
 
     def ends(self, segments: Segments) -> None:
         """Stop these segments once the driver is gone."""
@@ -248,7 +248,7 @@ class Driver:
     def wait_for_room(self, number: int, name: str) -> None:
         """Wait until the driver has taken the segment of that number; raises ReadError if it never does."""
         with self._changed:
-            if not self._changed.wait_for(lambda: self._taken >= number or self.gone.is_set(), ROOM):
+            if not self._changed.wait_for(lambda: self._fetched_number >= number or self.gone.is_set(), ROOM):
                 raise ReadError(
                     f"connector {name}: none of its segments was taken for {ROOM / 3600:.0f} h",
                     hint="each connector that runs holds one core of the cluster: give it more cores than connectors",
@@ -259,14 +259,14 @@ class Driver:
         return bool(self._message) and self._message["attempt"] == self._attempt
 
     @property
-    def _taken(self) -> int:
+    def _fetched_number(self) -> int:
         return int(self._message.get("taken", 0)) if self._is_ours else 0
 
-    def hear(self) -> None:
+    def receive(self) -> None:
         """Read the next message now."""
         ended = False
         with suppress(InstepError):  # it may pass; the driver is gone if it does not
-            message = self._exchange.hear(DRIVER)
+            message = self._exchange.receive(DRIVER)
             ended = message is None or message["ends"] or message["attempt"] > self._attempt
             if message and message != self._message:
                 self._message, self._at = message, time.monotonic()

@@ -10,7 +10,7 @@ from typing import cast
 from instep.sources.keyset import KeySet
 from instep.sources.log import ChangedKeys, Key, Ref
 from instep.sources.mysql.binlog.ddl import edits
-from instep.sources.mysql.binlog.values import Images, KeyColumn, Unfit, images
+from instep.sources.mysql.binlog.values import Images, KeyColumn, UnreadableImage, images
 from instep.sources.mysql.binlog.wire import (
     BinlogBegin,
     BinlogStatement,
@@ -29,7 +29,7 @@ BEYOND = 1 << 32
 
 
 @dataclass(frozen=True)
-class Upon:
+class CascadingTables:
     """Tables that rows of another one follow by foreign keys, when rows are deleted there or updated. Updates of those
     `by_key` count where their primary key becomes another one."""
 
@@ -57,7 +57,7 @@ class BinlogKeys:
     """Number of keys above which the whole table is read; so it is with more than a query may name."""
     since: tuple[int, int] = (0, 0)
     """Position before which everything is known."""
-    upon: Upon = Upon()
+    upon: CascadingTables = CascadingTables()
     """Tables whose changes change rows of this one, which is not logged."""
     primary: bool = False
     """The key is its primary key."""
@@ -80,19 +80,19 @@ class BinlogKeys:
         """Raise Unfit."""
         if mapped.names:
             if not {c.name for c in self.key} <= set(mapped.names):
-                raise Unfit("its key was altered")
+                raise UnreadableImage("its key was altered")
             return images(mapped, [mapped.names.index(c.name) for c in self.key], self.key)
         self._widths.add(len(mapped.kinds))
         if max(self.places) >= len(mapped.kinds):
-            raise Unfit("its columns were altered")
+            raise UnreadableImage("its columns were altered")
         return images(mapped, self.places, self.key)
 
     def changed(self, cut: Images, rows: RowImages) -> int:
         """Return how many images there were."""
         try:
             found = cut.keys(rows)
-        except (Unfit, IndexError, ValueError) as error:
-            self.all(str(error) if isinstance(error, Unfit) else "a row of it cannot be taken apart")
+        except (UnreadableImage, IndexError, ValueError) as error:
+            self.all(str(error) if isinstance(error, UnreadableImage) else "a row of it cannot be taken apart")
             return 0
         if any(None in key for key in found):
             self.all("a row was logged without its key")
@@ -156,7 +156,7 @@ class LogPass:
             if isinstance(event, Rotate):
                 self._file, at = event.file, event.at
                 self._forget()
-            self.take(event, (self._file, at))
+            self.handle_event(event, (self._file, at))
             within = self._named or self._begun
             if not (within or self._hidden or self._prepared) and 0 < at < BEYOND:
                 end = max(end, (self._file, at), key=self.number)
@@ -174,7 +174,7 @@ class LogPass:
             table.done()
         return BinlogReach(end, self._hidden or bool(self._prepared), more)
 
-    def take(self, event: Event | None, spot: Spot) -> None:
+    def handle_event(self, event: Event | None, spot: Spot) -> None:
         match event:
             case BinlogBegin(gtid, alone):
                 self._named, self._begun = True, not alone and gtid.count("-") > 0
@@ -190,10 +190,10 @@ class LogPass:
                 if prepared:
                     self._prepared[prepared] = spot
             case UnreadableEvent(why):
-                for table in self._behind(spot).values():
+                for table in self._tables_behind(spot).values():
                     table.all(why)
 
-    def _behind(self, spot: Spot) -> Mapping[Ref, BinlogKeys]:
+    def _tables_behind(self, spot: Spot) -> Mapping[Ref, BinlogKeys]:
         """Return the tables that have not got what is here."""
         at = self.number(spot)
         return {ref: t for ref, t in self.tables.items() if t.since < at}
@@ -218,7 +218,7 @@ class LogPass:
     def _decided(self, name: str, spot: Spot, *, done: bool) -> None:
         """Mark tables for a full read if the transaction was prepared before the log was followed."""
         begun = self._prepared.pop(name, None)
-        for table in self._behind(spot).values() if done and not self._in_xa else ():
+        for table in self._tables_behind(spot).values() if done and not self._in_xa else ():
             if begun is None or self.number(begun) <= table.since:
                 table.all("a transaction was committed that had been prepared before its log was followed")
         self._named = self._begun = self._in_xa = False
@@ -226,7 +226,7 @@ class LogPass:
     def _altered(self, event: BinlogStatement, spot: Spot) -> None:
         """Handle DDL, which commits by itself, whatever the log calls its transaction."""
         self._maps, self._seen = {}, {}
-        found = edits(event.text, event.database, self._behind(spot), event.mode, event.other)
+        found = edits(event.text, event.database, self._tables_behind(spot), event.mode, event.other)
         for ref, edit in found.items():
             table = self.tables[ref]
             if edit.why:
@@ -245,7 +245,7 @@ class LogPass:
         try:
             self._maps[event.number] = table, table.cut(event)
             self._seen[event.number] = event
-        except Unfit as error:
+        except UnreadableImage as error:
             table.all(str(error))
 
     @cached_property
@@ -255,8 +255,8 @@ class LogPass:
 
     def _followed(self, ref: Ref, event: RowImages, found: tuple[BinlogKeys, Images] | None, spot: Spot) -> None:
         by_key = found is not None and found[0].primary and event.change == "update"
-        moved = found[1].moved(event) if found is not None and by_key else None
-        for table in self._behind(spot).values():
+        moved = found[1].is_key_changed(event) if found is not None and by_key else None
+        for table in self._tables_behind(spot).values():
             if table.upon.follows(ref, event, moved):
                 table.all(f"rows of {'.'.join(ref)} changed, and by a foreign key rows of it, which is not logged")
 
@@ -264,7 +264,7 @@ class LogPass:
         found = self._maps.get(event.number)
         ref = self._refs.get(event.number)
         if ref is None:
-            for table in self._behind(spot).values():
+            for table in self._tables_behind(spot).values():
                 table.all("the log has rows and does not say of which table")
         elif event.change != "insert" and ref in self._parents:
             self._followed(ref, event, found, spot)

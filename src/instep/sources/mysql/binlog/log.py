@@ -20,7 +20,7 @@ from instep.schema.planning.projection import TableRead
 from instep.sources.base import Snapshot
 from instep.sources.keyset import KEYS, most_keys, portions
 from instep.sources.log import ChangedKeys, FollowedTable, Key, LogRead, LogState, Ref, source_key
-from instep.sources.mysql.binlog.collect import BEYOND, BinlogKeys, LogPass, Spot, Upon
+from instep.sources.mysql.binlog.collect import BEYOND, BinlogKeys, CascadingTables, LogPass, Spot
 from instep.sources.mysql.binlog.gtids import GtidSet
 from instep.sources.mysql.binlog.stream import DENIED, MAGIC, NOTHING, BinlogServer, dump, missing, server_of
 from instep.sources.mysql.binlog.tables import LogTables, log_tables
@@ -175,14 +175,14 @@ class MySqlLog:
                 ours=False,
                 wal_status=server.retention,
             )
-            return self._behind(state)
+            return self._with_resume_marks(state)
 
-    def _behind(self, state: LogState) -> LogState:
+    def _with_resume_marks(self, state: LogState) -> LogState:
         """Add the marks of `resume` to the state."""
         if not self._since:
             return state
         lowest = min(self._since.values(), key=lambda p: numbered(p.spot))
-        if why := self.fault(str(lowest)):
+        if why := self.position_error(str(lowest)):
             return replace(state, confirmed=lowest.place, trouble=why, hint="read its tables again: instep sync --full")
         first = numbered((lowest.file, 0))
         behind = sum(size for name, size in self._server.files.items() if numbered((name, 0)) >= first) - lowest.at
@@ -202,7 +202,7 @@ class MySqlLog:
         """No-op: the server keeps nothing for us."""
         return False
 
-    def fault(self, position: str) -> str:
+    def position_error(self, position: str) -> str:
         place = Position.of(position)
         files = self._server.files
         if place.file not in files:
@@ -255,10 +255,10 @@ class MySqlLog:
         with connect(config) as session, translated(config, f"the log of {config.place}"):
             if server_of(session).name != self._server.name:
                 raise ReadError("another server answers than a moment ago", hint="sync again")
-            upto, shows, gtids = self._upto(session)
+            upto, shows, gtids = self._read_end(session)
         upto_at = Position(*upto, self._birth(upto), gtids)
         since = {r.source.ref: self._since.get(r.source.ref, upto_at) for r in reads}
-        start = min([*since.values(), self._before(upto_at, since)], key=lambda p: numbered(p.spot))
+        start = min([*since.values(), self._position_before(upto_at, since)], key=lambda p: numbered(p.spot))
         tables = {r.source.ref: self._collected(r, since[r.source.ref].spot) for r in reads}
         work = LogPass(tables, shows, numbered, start.spot, self.messages)
         reached, more = upto_at, False
@@ -272,7 +272,7 @@ class MySqlLog:
         self._since, self._several = {}, None
         return LogRead(str(reached), found, more, since={ref: str(p) for ref, p in since.items()})
 
-    def _before(self, upto: Position, since: Mapping[Ref, Position]) -> Position:
+    def _position_before(self, upto: Position, since: Mapping[Ref, Position]) -> Position:
         """Return the position before which everything has been seen.
 
         For new tables of MySQL that is the begin of its last file, which is not begun before all of the one before is
@@ -284,7 +284,7 @@ class MySqlLog:
     def _collected(self, read: TableRead, since: Spot) -> BinlogKeys:
         key, table = source_key(read), self._known.tables[read.source.ref]
         by_name = {c.name: c for c in table.columns}
-        upon = self._known.upon.get(read.source.ref, Upon())
+        upon = self._known.upon.get(read.source.ref, CascadingTables())
         columns = tuple(by_name[k] for k in key)
         return BinlogKeys(
             columns,
@@ -297,7 +297,7 @@ class MySqlLog:
             frozenset(name.lower() for name in by_name),
         )
 
-    def _upto(self, session: pymysql.Connection[Any]) -> tuple[Spot, Callable[[str], bool], str]:
+    def _read_end(self, session: pymysql.Connection[Any]) -> tuple[Spot, Callable[[str], bool], str]:
         """Return (up to where the log is read, which transactions before that count, names of transactions before
         it)."""
         if is_mariadb(session):

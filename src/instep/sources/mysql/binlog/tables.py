@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from instep.sources.log import FollowedTable, Ref
-from instep.sources.mysql.binlog.collect import Upon
+from instep.sources.mysql.binlog.collect import CascadingTables
 from instep.sources.mysql.binlog.values import KeyColumn
 from instep.sources.mysql.connect import first, run
 from instep.sources.mysql.types import literal, quoted_table
@@ -49,7 +49,7 @@ class BinlogTable:
         names = [c.name for c in self.columns]
         return tuple(names.index(k) for k in key)
 
-    def why_not(self, key: Sequence[str], *, full: bool) -> str:
+    def reason_not_followable(self, key: Sequence[str], *, full: bool) -> str:
         """Return why its changes cannot be followed by this key (source columns). `full`: the log has whole rows."""
         if not key:
             return "its key has no source"
@@ -80,13 +80,13 @@ class LogTables:
     """Tables of the log that exist, and the tables that they follow by foreign keys."""
 
     tables: Mapping[Ref, BinlogTable] = field(default_factory=dict)
-    upon: Mapping[Ref, Upon] = field(default_factory=dict)
+    upon: Mapping[Ref, CascadingTables] = field(default_factory=dict)
 
     def followed(self, ref: Ref, key: Sequence[str], *, full: bool) -> FollowedTable:
         table = self.tables.get(ref)
         if table is None:
             return FollowedTable(why="it is gone")
-        return FollowedTable(table.shape(key), table.why_not(key, full=full))
+        return FollowedTable(table.shape(key), table.reason_not_followable(key, full=full))
 
 
 def log_tables(connection: pymysql.Connection[Any], refs: Iterable[Ref]) -> LogTables:
@@ -118,7 +118,7 @@ def _text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
-def cascades(rows: Iterable[Sequence[Any]]) -> dict[Ref, Upon]:
+def cascades(rows: Iterable[Sequence[Any]]) -> dict[Ref, CascadingTables]:
     """Return the tables that each one follows, given (child's schema, child, parent's schema, parent, rule of
     deletes, of updates, the parent's index), over as many steps as there are."""
     edges: dict[Ref, tuple[set[Ref], set[Ref]]] = {}
@@ -132,7 +132,7 @@ def cascades(rows: Iterable[Sequence[Any]]) -> dict[Ref, Upon]:
         if index != "PRIMARY":
             otherwise.add((parents, parent))
     _spread([side for sides in edges.values() for side in sides], edges)
-    return {ref: Upon(frozenset(d), frozenset(u), frozenset(u - otherwise)) for ref, (d, u) in edges.items()}
+    return {ref: CascadingTables(frozenset(d), frozenset(u), frozenset(u - otherwise)) for ref, (d, u) in edges.items()}
 
 
 def _spread(sides: Sequence[set[Ref]], edges: Mapping[Ref, tuple[set[Ref], set[Ref]]]) -> None:

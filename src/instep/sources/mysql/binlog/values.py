@@ -24,7 +24,7 @@ Size = int | Callable[[bytes, int], tuple[int, int]]
 """The bytes of a value, or a function that tells where one begins and ends."""
 
 
-class Unfit(Exception):
+class UnreadableImage(Exception):
     """An image that cannot be taken apart by what is known of its table."""
 
 
@@ -54,7 +54,7 @@ def size_of(kind: int, meta: int) -> Size:
     if kind in (STRING, 253, ENUM, SET):
         real, longest = _string(meta)
         return longest if real in (ENUM, SET) else _counted(2 if longest > 255 else 1)
-    raise Unfit(f"it has a column of a kind that is not known ({kind})")
+    raise UnreadableImage(f"it has a column of a kind that is not known ({kind})")
 
 
 def _counted(width: int) -> Callable[[bytes, int], tuple[int, int]]:
@@ -104,7 +104,7 @@ class Images:
                 before = key
                 found.append(key)
         if at != end:
-            raise Unfit("a row does not end where it should")
+            raise UnreadableImage("a row does not end where it should")
         return found
 
     def _behind_options(self, data: bytes, at: int) -> int:
@@ -120,11 +120,11 @@ class Images:
             self.plans[bits] = _Plan.of(self, bits)
         return self.plans[bits]
 
-    def moved(self, rows: RowImages) -> bool | None:
+    def is_key_changed(self, rows: RowImages) -> bool | None:
         """Return whether an update has made a key another one, None if it cannot be told."""
         try:
             found = self.keys(rows)
-        except (Unfit, IndexError, ValueError):
+        except (UnreadableImage, IndexError, ValueError):
             return None
         return any(before != after for before, after in zip(found[::2], found[1::2], strict=True))
 
@@ -202,7 +202,9 @@ def value_of(kind: int, meta: int, column: KeyColumn) -> Value:
         kinds, make = fits
         if (_string(meta)[0] if kind == STRING else kind) in kinds:
             return make(meta, column)
-    raise Unfit(f"the log has its key column {column.name} ({column.native}) as a kind that does not fit ({kind})")
+    raise UnreadableImage(
+        f"the log has its key column {column.name} ({column.native}) as a kind that does not fit ({kind})"
+    )
 
 
 def _text(meta: int, column: KeyColumn) -> Value:
@@ -307,7 +309,7 @@ def _enum(meta: int, column: KeyColumn) -> Value:
     def text(data: bytes) -> str:
         number = int.from_bytes(data, "little")
         if number >= len(members):
-            raise Unfit(f"its key column {column.name} has another list of values than then")
+            raise UnreadableImage(f"its key column {column.name} has another list of values than then")
         return literal(members[number])
 
     return text
@@ -319,7 +321,7 @@ def _set(meta: int, column: KeyColumn) -> Value:
     def text(data: bytes) -> str:
         bits = int.from_bytes(data, "little")
         if bits >> len(members):
-            raise Unfit(f"its key column {column.name} has another list of values than then")
+            raise UnreadableImage(f"its key column {column.name} has another list of values than then")
         return literal(",".join(m for n, m in enumerate(members) if bits >> n & 1))
 
     return text

@@ -36,7 +36,7 @@ from instep.sources.postgres.snapshot import PostgresSnapshot
 from instep.sources.postgres.types import expression, literal, quote, quote_table, select
 from instep.sources.postgres.wal.stream import MARKS, WalStream, open_stream, timeline_end
 from instep.sources.postgres.wal.tables import TablePartition, WalTable, additions, followed, log_tables, partitions
-from instep.sources.postgres.wal.wire import MARK, Visible, WalKeys, WalReach, collect
+from instep.sources.postgres.wal.wire import MARK, VisibleTransactions, WalKeys, WalReach, collect
 from instep.stage.spec import Chunk
 from instep.stage.timeouts import timed_connection
 
@@ -293,7 +293,7 @@ class PostgresLog:
                 session.execute(f"DROP PUBLICATION {quote(self.names.publication)}".encode())
             return known is not None
 
-    def fault(self, position: str) -> str:
+    def position_error(self, position: str) -> str:
         """Return whether the server was restored: its log ends before the position, or lacks the mark behind it.
         Released positions are before `LogState.confirmed`."""
         if not self._now:
@@ -322,7 +322,11 @@ class PostgresLog:
         with self._session() as session:
             keys = {read.source.ref: source_key(read) for read in reads}
             known = self._retry_while_active(lambda: log_tables(session, self.names.publication, keys))
-            new = [k for ref, k in known.items() if k.listed is None and keys[ref] and not k.why_not(keys[ref])]
+            new = [
+                k
+                for ref, k in known.items()
+                if k.listed is None and keys[ref] and not k.reason_not_followable(keys[ref])
+            ]
             why = self._add(session, new) if new else ""
             if new and not why:
                 known = self._retry_while_active(lambda: log_tables(session, self.names.publication, keys))
@@ -367,7 +371,7 @@ class PostgresLog:
     def read(self, snapshot: Snapshot, reads: Sequence[TableRead]) -> LogRead:
         """Return the keys of the rows that changed; `pg_current_snapshot` of the snapshot's own transaction decides."""
         assert isinstance(snapshot, PostgresSnapshot)
-        visible = Visible.of(snapshot.transactions())
+        visible = VisibleTransactions.of(snapshot.transactions())
         tables = {read.source.ref: self._collected(read) for read in reads}
         by_oid = {self._known[ref].oid: table for ref, table in tables.items()}
         with self._session() as session:
@@ -379,13 +383,13 @@ class PostgresLog:
         else:
             reached = _text(reach.end) if reach.end is not None else self._confirmed
         found = {ref: table.found for ref, table in tables.items()}
-        if unmet := self._unmet():
+        if unmet := self._last_missing_mark():
             mark = unmet
             short = self.order(self._confirmed) < self.order(unmet.low) < self.order(reached)
             reached = unmet.low if short and reach.last < self.order(unmet.high) else reached
         return LogRead(f"{reached}{mark or ''}", found, more, visible.first >= self._following)
 
-    def _unmet(self) -> Mark | None:
+    def _last_missing_mark(self) -> Mark | None:
         """Return the last of the marks that are still to be found, once more of the log is read."""
         assert self._reach is not None
         if not self._more:
@@ -409,7 +413,7 @@ class PostgresLog:
         after = str(_one(session, "SELECT pg_current_wal_insert_lsn()::text")[0])
         return upto, Mark(upto, after, token) if session.info.server_version >= MARKS else None
 
-    def _collect(self, upto: str, tables: Mapping[int, WalKeys], visible: Visible) -> WalReach:
+    def _collect(self, upto: str, tables: Mapping[int, WalKeys], visible: VisibleTransactions) -> WalReach:
         """Read on where the stream is, if that is where the slot is."""
         with self._translated(), self._as_published():
             stream, here = self._stream, (self.order(self._confirmed), self._reader)

@@ -55,7 +55,7 @@ class WalStream:
         """Yield the messages of the transactions that were committed before `upto`; after `most` messages only those of
         the transaction at hand. An iterator that is not used up leaves the stream unusable."""
         count, within = 0, False
-        while data := self._take(upto, within):
+        while data := self._next_message(upto, within):
             message = decode(data)
             match message:
                 case WalBegin(commit=commit) if commit >= upto:
@@ -73,7 +73,7 @@ class WalStream:
                     return
         self.position = max(self.position, upto)
 
-    def _take(self, upto: int, within: bool) -> bytes:
+    def _next_message(self, upto: int, within: bool) -> bytes:
         """Return the next message of the plug-in; b"" once the server has passed `upto`, not within a transaction."""
         data, self._ahead = self._ahead, b""
         while not data:

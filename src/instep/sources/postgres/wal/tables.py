@@ -70,7 +70,7 @@ class TablePartition:
         """The partition's name in a shape."""
         return f"{PART}{self.oid}"
 
-    def why_not(self, key: Sequence[str]) -> str:
+    def reason_not_followable(self, key: Sequence[str]) -> str:
         """Return why its changes cannot be followed by this key."""
         path = ".".join(self.ref)
         if self.kind == "f":
@@ -187,7 +187,7 @@ class WalTable:
         """Return about how many rows it has, by the server's statistics."""
         return sum(p.rows for p in self.parts if p.kind != "p") if self.parts else self.estimate
 
-    def why_not(self, key: Sequence[str]) -> str:
+    def reason_not_followable(self, key: Sequence[str]) -> str:
         """Return why its changes cannot be followed by this key (source columns), whatever a publication says."""
         if not key:
             return "its key has no source"
@@ -204,7 +204,7 @@ class WalTable:
         if self.alias:
             return f"it has values of type {self.alias}, which change unlogged when what they name is renamed"
         own = unnamed(self.ref, self.replica, self.identity, key)
-        return own or next((why for part in self.parts if (why := part.why_not(key))), "")
+        return own or next((why for part in self.parts if (why := part.reason_not_followable(key))), "")
 
     def cut_off(self, key: Sequence[str]) -> str:
         """Return why the publication tells too little of it."""
@@ -282,7 +282,7 @@ def followed(
     without a state, whether the snapshot shows it or not."""
     if table is None:
         return FollowedTable(why="it is gone")
-    why = table.why_not(key) or table.cut_off(key)
+    why = table.reason_not_followable(key) or table.cut_off(key)
     shape = table.shape(key) | {p.name: "" for p in table.parts} | {p.name: p.state for p in parts}
     return FollowedTable(shape, why, pending and not why, frozenset(p.name for p in (*table.parts, *parts) if p.born))
 

@@ -192,7 +192,7 @@ MARK = "instep"
 
 
 @dataclass(frozen=True)
-class Visible:
+class VisibleTransactions:
     """Transactions that a snapshot shows: all below `first`, none from `next` on, and none of `running` in between."""
 
     first: int
@@ -200,7 +200,7 @@ class Visible:
     running: frozenset[int]
 
     @classmethod
-    def of(cls, text: str) -> Visible:
+    def of(cls, text: str) -> VisibleTransactions:
         """Parse the text of `pg_current_snapshot()`."""
         first, following, running = text.split(":")
         return cls(int(first), int(following), frozenset(int(x) for x in running.split(",") if x))
@@ -283,7 +283,9 @@ class WalReach:
     last: int = -1
 
 
-def collect(messages: Iterable[Message | None], tables: Mapping[int, WalKeys], visible: Visible) -> WalReach:
+def collect(
+    messages: Iterable[Message | None], tables: Mapping[int, WalKeys], visible: VisibleTransactions
+) -> WalReach:
     """Fill `tables` (by oid). Transactions behind a hidden one are taken in as well: they come again, and a row that
     is read twice is the same row."""
     end: int | None = None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _NAMES = {UPSERT: "upserts", UPDATE: "updates", DELETE: "deletes"}
 
 
-class Printed:
+class ConsoleChannel:
     """Counts operations and keeps the last state in files/state.json."""
 
     def __init__(self, folder: Path) -> None:
@@ -71,7 +71,7 @@ def sync(
     folder = Path(project_path or Path(sys.argv[0] or ".").resolve().parent)
     os.environ.setdefault("FIVETRAN_CONNECTION_ID", folder.name)
     os.environ.setdefault("FIVETRAN_DEPLOYMENT_MODEL", "local_debug")
-    printed = Printed(folder)
+    printed = ConsoleChannel(folder)
     given = {
         "configuration": configuration or _document(folder / "configuration.json"),
         "state": state or _document(folder / "files" / "state.json"),

@@ -27,7 +27,7 @@ _IN_CHILD = "operations belong into the process in which update() runs, not into
 _LENGTHS = struct.Struct("<IQ")
 
 
-class Wire(Protocol):
+class FrameChannel(Protocol):
     """Channel for frames and for the answers to the schema and to checkpoints."""
 
     def send(self, head: Mapping[str, Any], body: Sequence[Bytes] = ()) -> None: ...
@@ -66,7 +66,7 @@ class Pipes:
 class Outlet:
     """One for each process."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: FrameChannel) -> None:
         self._wire = wire
         self._lock = threading.RLock()
         self._turn = threading.Lock()
@@ -205,7 +205,7 @@ class Outlet:
             self._hand_on(bucket)
 
     def _hand_on(self, bucket: rows.Bucket) -> None:
-        if taken := bucket.taken():
+        if taken := bucket.pack():
             self._send(*taken)
 
 

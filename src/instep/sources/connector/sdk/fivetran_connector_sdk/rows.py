@@ -180,20 +180,20 @@ class Bucket:
             return True
         return len(rows) % 16 == 1 and time.monotonic() - self._since > MOST_SECONDS
 
-    def taken(self) -> tuple[dict[str, Any], list[bytes]] | None:
+    def pack(self) -> tuple[dict[str, Any], list[bytes]] | None:
         """Return (the head, the bytes) of the rows and forget them; None if there are none."""
         if not self._rows:
             return None
         body = [bytes(self._operations), self._numbers.tobytes()]
         head: dict[str, Any] = {"frame": "rows", "table": self.number, "rows": len(self._rows)}
         if UPDATE in self._operations:
-            head["given"] = self._given(body)
+            head["given"] = self._updated_columns(body)
         head["columns"] = [c for name, values in self._columns() if (c := self._packed(name, values, body))]
         head["parts"] = list(map(len, body))
         self._clear()
         return head, body
 
-    def _given(self, body: list[bytes]) -> list[list[str]]:
+    def _updated_columns(self, body: list[bytes]) -> list[list[str]]:
         """Return the columns that updates have, and for each row which of these lists is its own."""
         order = {shape: place for place, shape in enumerate(dict.fromkeys(self._of))}
         body.append(array("i", [order[shape] for shape in self._of]).tobytes())

@@ -83,7 +83,7 @@ class FreshResults:
     def __init__(self, folder: str) -> None:
         self._folder, self._read = Path(folder), dict[str, int]()
 
-    def take(self) -> list[ChunkResult]:
+    def new_results(self) -> list[ChunkResult]:
         places = list(self._folder.glob("*.results"))
         if any(place.stem.split("-")[1] != "0" for place in places):
             return []

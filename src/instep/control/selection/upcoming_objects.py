@@ -22,7 +22,7 @@ _WAITS = "is not accepted"
 
 
 @dataclass(frozen=True)
-class Coming:
+class UpcomingObjects:
     place: SwitchedConnection
     first: FirstLook | None
     """None once something is accepted."""
@@ -37,7 +37,7 @@ class Coming:
     @classmethod
     def of(
         cls, place: SwitchedConnection, switches: Mapping[Object, Switch], reviews: Mapping[Object, Review]
-    ) -> Coming:
+    ) -> UpcomingObjects:
         """Return the objects that are to come for a connection, from the store alone."""
         begun = place.store.accepted.latest(place.connection) is not None
         first = None if begun else first_look(place.store, place.connection, place.source, place.identity)

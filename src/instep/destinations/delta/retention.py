@@ -20,7 +20,7 @@ from instep.destinations.delta.protocol.log import DeltaLog
 from instep.destinations.delta.protocol.snapshot import Action
 from instep.destinations.delta.table_state import DeltaTableState, find, named, require, state_at, with_stored
 from instep.destinations.delta.warehouse import DeltaFacet, ObjectWarehouse, Warehouse
-from instep.destinations.shared import landed
+from instep.destinations.shared import retry_commit
 from instep.destinations.sql.evolve import latest
 from instep.errors import Conflict, DestinationError, InstepError
 from instep.stage.files.object_store import ObjectPath
@@ -99,7 +99,7 @@ class DeltaRetention(DeltaFacet):
         """Delete columns of these tables, and all tables, that were dropped too long ago; return their names."""
         gone = list[str]()
         for ref in refs:
-            gone += landed(partial(_columns, self.warehouse, ref, fence))
+            gone += retry_commit(partial(_columns, self.warehouse, ref, fence))
         for old in self.warehouse.waiting():
             if self.warehouse.old(old.at):
                 self.warehouse.delete(old.folder)
@@ -113,10 +113,10 @@ class DeltaRetention(DeltaFacet):
         table_state = find(self.warehouse, ref)
         if table_state is None:
             return
-        table_state.log.tidy(ALIVE if table_state.record.within else 0)
+        table_state.log.remove_leftovers(ALIVE if table_state.record.within else 0)
         place, area = table_state.folder / table_state.area, table_state.area
         data, quarantine = place.as_uri(), (table_state.folder / table_state.aside).as_uri()
-        known = {unquote(p) for p in (*table_state.snapshot.files, *table_state.snapshot.gone)}
+        known = {unquote(p) for p in (*table_state.snapshot.files, *table_state.snapshot.tombstones)}
         io = io_of(table_state)
         mine = [n for n in children(data, io) if any(n == run or n.startswith(f"{run}-") for run in runs)]
         for folder in (n for n in mine if (place / n).is_dir()):
