@@ -70,8 +70,8 @@ def test_records_that_wait_for_the_end_of_their_stream_are_seen_as_they_come(wor
     assert ("users", 2, 4) in heard.told
     assert ("users", 4, 4) in heard.told
     watch = ProgressWatch()
-    with watch.reporting_to(told.append):
-        world.read(*lines, progress=watch)
+    with watch.reporting_to(told.append), watch() as progress:
+        world.read(*lines, progress=progress)
     assert Progress(table="users", rows=2, expected=4) in told
     assert Progress(rows=4, expected=4) in told
 

@@ -69,9 +69,11 @@ def written(folder: str, task: int, attempt: int, results: Iterable[ChunkResult]
         for result in results:
             if file is not None:
                 data = pickle.dumps(result)
-                try:
-                    file.write(len(data).to_bytes(_LENGTH, "big") + data)
-                except OSError:  # a part of a result may be there: it is the last
+                data = len(data).to_bytes(_LENGTH, "big") + data
+                whole = False
+                with suppress(OSError):
+                    whole = file.write(data) == len(data)
+                if not whole:  # a part of a result may be there: it is the last
                     file = None
             yield result
 
