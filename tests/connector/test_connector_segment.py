@@ -57,7 +57,7 @@ def test_digest_is_of_everything_said(segment: Segment) -> None:
 
 
 def test_a_state_is_not_shown(segment: Segment) -> None:
-    assert "cursor" not in repr(segment)
+    assert "deep" not in repr(segment)
     assert "hunter2" not in repr(
         ConnectorConfig.resolved(path="x", configuration={"password": "hunter2"}, environment={"TOKEN": "hunter2"})
     )

@@ -71,7 +71,7 @@ def test_a_session_that_has_the_catalog_reads_by_it(shop: Shop, spark_session: S
     with instep.open(shop.folder) as project:
         project.connection().sync().raise_for_failure()
         session = spark_session.newSession()
-        for key, value in project._app.spark_conf().items():  # type: ignore[union-attr]
+        for key, value in instep.spark_conf(shop.folder).items():
             if key.startswith("spark.sql.catalog."):
                 session.conf.set(key, value)
         found = project.table("CUSTOMER").to_spark(session)

@@ -24,7 +24,9 @@ class Named(World):
     @property
     def context(self) -> SyncContext:
         context = super().context
-        return replace(context, naming=replace(context.naming, given=lambda ref: self.given.get(ref[1], CustomNames())))
+        return replace(
+            context, naming=replace(context.naming, custom_names=lambda ref: self.given.get(ref[1], CustomNames()))
+        )
 
 
 def begun(world: World, **given: CustomNames) -> Named:

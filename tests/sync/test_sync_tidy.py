@@ -80,8 +80,8 @@ def test_the_first_sync_of_a_day(world: World) -> None:
 
 LEAVES = """
 import pathlib, time
-from instep.temporary import Temporary
-made = Temporary("rows")
+from instep.temporary import TemporaryFolder
+made = TemporaryFolder("rows")
 pathlib.Path(made.path, "spill").write_bytes(b"rows" * 1000)
 print(pathlib.Path(made.path).parent, flush=True)
 time.sleep(600)

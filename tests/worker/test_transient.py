@@ -7,8 +7,8 @@ import pytest
 from instep import errors
 
 MAY_PASS = {
-    "ConnectError", "ReadError", "LockYielded", "StageError", "DestinationError", "Conflict", "StalePlan", "Fenced",
-    "RunInProgress",
+    "ConnectError", "ReadError", "SourceLost", "LockYielded", "StageError", "DestinationError", "Conflict", "StalePlan",
+    "Fenced", "RunInProgress",
 }  # fmt: skip
 STAY = {
     "InstepError", "NotFound", "ProjectError", "SchemaError", "IllegalChange", "AccessDenied", "SparkNeeded", "Blocked",

@@ -99,9 +99,8 @@ class ObjectDeletion(ImmediateWork):
     """Delete one object."""
 
     def execute(self, context: WriteContext, request: DeleteObjectRequest, prepared: None) -> DeletedObject:
-        """Delete it; Blocked while others use it, and for a project that is read from its file alone."""
+        """Delete it; Blocked while others use it, Conflict for an object of the project file."""
         before = managed(context, request.kind, request.name)
-        context.resources.check_deletable(request.kind, request.name)
         context.resources.delete(request.kind, request.name, dry_run=context.rehearsed)
         return DeletedObject(request.name, before.id, before.version)
 

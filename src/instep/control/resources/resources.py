@@ -227,13 +227,8 @@ class Resources:
         )
 
     def check_deletable(self, kind: ObjectKind, name: str) -> None:
-        """Raise Conflict, with the lines to take out, for an object of the project file. Blocked for one that a server
-        keeps, where the project is read from its file alone."""
+        """Raise Conflict, with the lines to take out, for an object of the project file."""
         self._not_of_file(kind, name, None)
-        if not isinstance(self.project, ServedProject):
-            file = self.project.file.name
-            message = f"{kind} {name} is kept by a server, and this project is read from {file} alone"
-            raise Blocked(message, hint=f"{file} needs no change; delete {name} at that server (instep server)")
 
     def _as_yaml(self, kind: ObjectKind, name: str, spec: Mapping[str, Any]) -> str:
         """Return the section of an object, with places for its secrets: those that the file has stay as they are.
