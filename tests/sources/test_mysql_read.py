@@ -250,7 +250,7 @@ def test_a_connection_killed_in_mid_read_is_a_read_error(mariadb: MariaDatabase,
         mariadb.execute(f"KILL {session.connection.thread_id()}")
         with pytest.raises(ReadError, match="connection was lost") as failed:
             list(reading)
-    assert "sync again" in failed.value.hint
+    assert "`instep sync` again" in failed.value.hint
 
 
 def test_a_silent_server_is_given_up_after_the_read_timeout(mariadb: MariaDatabase) -> None:
