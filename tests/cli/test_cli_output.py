@@ -243,7 +243,7 @@ def test_completion_for_bash() -> None:
     done = instep(_INSTEP_COMPLETE="complete_bash", COMP_WORDS="instep so", COMP_CWORD="1")
     assert (done.stdout.split(), done.returncode) == (["source"], 0)
     below = instep(_INSTEP_COMPLETE="complete_bash", COMP_WORDS="instep changes ", COMP_CWORD="2")
-    expected = "list show approve map sample reject ignore snooze comment assign"
+    expected = "list show approve map sample reject ignore snooze reopen comment assign"
     assert below.stdout.split() == expected.split()
 
 

@@ -406,10 +406,10 @@ class MemoryDestination:
         numbers = [wanted[key] for _, key in found if key in wanted]
         return RowLookup(held.arrow(held.rows[n] for n in places), numbers, (held.version, places))
 
-    def update_rows(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
+    def update_rows(self, ref: Ref, lookup: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
         held = self._get(ref)
-        assert isinstance(met.places, tuple)
-        version, places = met.places
+        assert isinstance(lookup.places, tuple)
+        version, places = lookup.places
         if held.version != version or held.state is None:
             raise Conflict(f"table {'.'.join(ref)} moved while its rows were looked at")
         rows = list(held.rows)
