@@ -7,7 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, create_mock_engine, inspect, text
-from sqlalchemy.schema import ExecutableDDLElement
+from sqlalchemy.schema import CreateIndex, ExecutableDDLElement
 
 from instep.errors import Conflict
 from instep.store.engine.database import START_OVER, Database
@@ -66,7 +66,7 @@ def upgrade(database: Database) -> None:
 
 def create(connection: Connection) -> None:
     """Create this version's tables in an empty database, as all migrations in a row do."""
-    for statement in _statements(connection.engine.url.drivername):
+    for statement in create_statements(connection.engine.url.drivername):
         connection.exec_driver_sql(statement)
     key = "CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)"
     connection.execute(text(f"CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL, {key})"))
@@ -74,19 +74,24 @@ def create(connection: Connection) -> None:
 
 
 @cache
-def _statements(driver: str) -> tuple[str, ...]:
-    """Return the statements that create the tables. Compiling takes as long as running them, and a process may open
-    many stores."""
+def create_statements(driver: str) -> tuple[str, ...]:
+    """Return the statements that create the tables, then their indexes by name: in one order in every process, because
+    SQLite takes of two indexes that look alike the one that was made last.
+
+    Compiling takes as long as running them, and a process may open many stores.
+    """
     from instep.store.tables.all import metadata
 
-    found: list[str] = []
+    tables: list[str] = []
+    indexes: list[str] = []
 
     def collect(statement: ExecutableDDLElement, *_: Any, **__: Any) -> None:
-        found.append(str(statement.compile(dialect=engine.dialect)))
+        group = indexes if isinstance(statement, CreateIndex) else tables
+        group.append(str(statement.compile(dialect=engine.dialect)))
 
     engine = create_mock_engine(f"{driver}://", collect)
     metadata.create_all(engine, checkfirst=False)
-    return tuple(found)
+    return (*tables, *sorted(indexes))
 
 
 def run(connection: Connection, target: str) -> None:

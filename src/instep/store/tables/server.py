@@ -56,6 +56,7 @@ Index(None, secrets.c.key, secrets.c.id)
 Index("ix_reviews_page", reviews.c.first_seen, reviews.c.id)
 Index("ix_reviews_status_page", reviews.c.status, reviews.c.first_seen, reviews.c.id)
 Index("ix_reviews_connection_page", reviews.c.connection, reviews.c.first_seen, reviews.c.id)
+Index("ix_reviews_both_page", reviews.c.connection, reviews.c.status, reviews.c.first_seen, reviews.c.id)
 Index("ix_runs_page", runs.c.started, runs.c.id)
 
 api_keys = Table(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from alembic import op
 
+from instep.store.engine.migrate import create_statements
 from instep.store.tables.all import metadata
 
 revision = "0100"
@@ -14,7 +15,8 @@ down_revision = None
 
 
 def upgrade() -> None:
-    metadata.create_all(op.get_bind())
+    for statement in create_statements(op.get_bind().engine.url.drivername):
+        op.get_bind().exec_driver_sql(statement)
 
 
 def downgrade() -> None:
