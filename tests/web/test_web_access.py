@@ -158,3 +158,54 @@ def test_a_change_is_approved_in_a_browser(page: Site, browser: object) -> None:
         shown.wait_for_selector("text=Done")
         assert not opened.violations()
     assert {one.column: one.status for one in page.store.reviews.find("eu")} == {"colour": "approved", "weight": "open"}
+
+
+def _documents() -> dict[str, str]:
+    """Return texts that are small, and large or no JSON once they are read."""
+    first, lines = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]", range(1, 9)
+    again = (f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in lines)
+    return {
+        "aliases that repeat one another": "\n".join([first, *again]),
+        "an alias of itself": "a: &a [*a]",
+        "very many values": f"a: [{'a,' * 100_000}]",
+        "very deep": f"a: {'[' * 5_000}{']' * 5_000}",
+        "a date that is none": "a: 2026-13-45",
+        "a date": "a: 2026-12-04",
+        "a set": "a: !!set {x}",
+        "bytes": "a: !!binary aGVsbG8=",
+        "an object of Python": "a: !!python/object/apply:os.getcwd []",
+        "a number without end": "a: 1e999",
+        "a key that is a list": "? [a, b]\n: c",
+        "a name twice": "a: 1\na: 2",
+        "rules that are none": "rules: [1, {x: [2]}]",
+        "a reference": "a: ${env:HOME}",
+    }
+
+
+_FORMS = (
+    "/do/create_source",
+    "/do/create_policy",
+    "/policies/~new",
+    "/policies/kept",
+    "/setup/sources/~new?type=files",
+)
+
+
+@pytest.mark.parametrize("name", list(_documents()))
+def test_a_document_in_a_form_is_small_and_json(page: Site, name: str) -> None:
+    """A form's answer is made in the process of all requests, from what was typed: a few hundred bytes must not keep it
+    busy, nor fail it. Whoever may not send the document does not have it read at all."""
+    text = _documents()[name]
+    page.app.objects.put("policy", "kept", {"preset": "stop"}, who="test")
+    fields = dict.fromkeys(("spec", "yaml", "cases", "options"), text)
+    more = {"name": "new", "connection": "own", "button": "preview", "path": "data", "type": "files"}
+    for path in _FORMS:
+        answer = page.post(path, **fields, **more)
+        assert answer.status_code < 500, (path, answer.text[:500])
+        assert len(answer.content) < 500_000 + 10 * len(text), path
+    refused = page.post("/do/create_source", "viewer", spec=text, name="new", button="preview")
+    assert (refused.status_code, "needs the role admin" in refused.text) == (403, True)
+    if len(text) < 4_000:
+        opened = page.client("viewer").get("/do/create_source", params={"spec": text, "name": "new"})
+        assert opened.status_code < 500
+        assert len(opened.content) < 500_000

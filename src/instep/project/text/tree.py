@@ -44,13 +44,16 @@ class Tree:
         return self.lines.get(path, 1)
 
 
-def parse(text: str) -> Tree:
-    """Return the tree of one YAML document; syntax errors and duplicate keys are among its problems."""
+def parse(text: str, most: int = MAX_VALUES) -> Tree:
+    """Return the tree of one YAML document; syntax errors, duplicate keys and more than `most` values are among its
+    problems."""
     tree = Tree()
     try:
+        if most < MAX_VALUES:
+            _check_count(text, most)
         node = _compose(text)
         if node is not None:
-            tree.data = _TreeReader(tree).value(node, ())
+            tree.data = _TreeReader(tree, most).value(node, ())
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         tree.problems.append((mark.line + 1 if mark else 1, _yaml_problem(error)))
@@ -58,10 +61,21 @@ def parse(text: str) -> Tree:
         line = text.count("\n", 0, error.position) + 1
         tree.problems.append((line, f"the character #x{_code(error.character):04x} is not allowed"))
     except _TooMuch as error:
-        tree.problems.append((error.line, "too many values: aliases repeat one another"))
+        tree.problems.append((error.line, f"too many values: {error.why}"))
     except RecursionError:
         tree.problems.append((1, "nested too deeply"))
     return tree
+
+
+def _check_count(text: str, most: int) -> None:
+    """Raise _TooMuch at the first value too many, before a tree is made of them."""
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    count = 0
+    for event in yaml.parse(text, Loader=loader):
+        count += isinstance(event, yaml.NodeEvent)
+        if count > 2 * most:  # a key and its value
+            line = event.start_mark.line + 1 if event.start_mark else 1
+            raise _TooMuch(line, f"at most {most:,} are read here")
 
 
 def _compose(text: str) -> yaml.Node | None:
@@ -85,20 +99,20 @@ def _code(character: str | int) -> int:
 
 
 class _TooMuch(Exception):
-    def __init__(self, line: int) -> None:
-        self.line = line
+    def __init__(self, line: int, why: str = "aliases repeat one another") -> None:
+        self.line, self.why = line, why
 
 
 class _TreeReader:
-    def __init__(self, tree: Tree) -> None:
-        self._tree, self._seen = tree, 0
+    def __init__(self, tree: Tree, most: int) -> None:
+        self._tree, self._most, self._seen = tree, most, 0
         self._open: list[yaml.Node] = []
 
     def value(self, node: yaml.Node, path: Path) -> Any:
         line = node.start_mark.line + 1
         self._tree.lines.setdefault(path, line)
         self._seen += 1
-        if self._seen > MAX_VALUES or any(node is around for around in self._open):
+        if self._seen > self._most or any(node is around for around in self._open):
             raise _TooMuch(line)
         self._open.append(node)
         try:

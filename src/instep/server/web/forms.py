@@ -15,13 +15,12 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 from urllib.parse import quote
 
-import yaml
-
 from instep.operations.registry import immediate_specs, specs
 from instep.operations.spec import ImmediateSpec, OperationSpec, Options, Role, served_fields
 from instep.operations.values import LeadsTo
 from instep.server.problems import ApiProblem
 from instep.server.requests import texts_of
+from instep.server.web.yaml_fields import MOST_HIDDEN_VALUES, MOST_VALUES, read_yaml
 
 Control = Literal["text", "secret", "number", "flag", "choice", "lines", "document", "moment", "long"]
 HIDDEN_OPERATIONS = frozenset(
@@ -64,7 +63,15 @@ class ActionField:
             return None
         if self.control == "number":
             return int(text) if re.fullmatch(r"-?\d{1,18}", text) else text
-        return _document(self.name, text, list if self.listed else dict) if self.control == "document" else text
+        return self._document(text) if self.control == "document" else text
+
+    def _document(self, text: str) -> Any:
+        complaint, most = f"{self.name} is neither YAML nor JSON", MOST_HIDDEN_VALUES if self.hidden else MOST_VALUES
+        found, shape = read_yaml(text, complaint, most), list if self.listed else dict
+        if not isinstance(found, shape):
+            expected = "a list, each entry after `- `" if self.listed else "a mapping: lines of `key: value`"
+            raise ApiProblem(422, "invalid", f"{self.name} is not {expected}", "correct it, then press again")
+        return found
 
 
 @dataclass(frozen=True)
@@ -210,14 +217,3 @@ def _consents(hint: Any) -> bool:
     if any(isinstance(one, LeadsTo) and one.what == "consent" for one in getattr(hint, "__metadata__", ())):
         return True
     return any(_consents(one) for one in get_args(hint) if not isinstance(one, str))
-
-
-def _document(name: str, text: str, shape: type[Any]) -> Any:
-    try:
-        found = yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise ApiProblem(422, "invalid", f"{name} is neither YAML nor JSON", "check the indentation") from None
-    if not isinstance(found, shape):
-        expected = "a list, each entry after `- `" if shape is list else "a mapping: lines of `key: value`"
-        raise ApiProblem(422, "invalid", f"{name} is not {expected}", "correct it, then press again")
-    return found

@@ -14,6 +14,7 @@ import yaml
 from instep.schema.policy.policy import Backfill, InvalidValue, Removed
 from instep.schema.policy.presets import ACTIONS
 from instep.server.problems import ApiProblem
+from instep.server.web.yaml_fields import read_yaml
 
 Form = Mapping[str, Sequence[str]]
 MODIFIERS: Mapping[str, tuple[str, ...]] = {
@@ -58,14 +59,12 @@ class PolicyDraft:
     @classmethod
     def parse(cls, text: str) -> PolicyDraft:
         """Return the draft that a YAML text is; ApiProblem for one that is none."""
-        try:
-            found = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            mark = getattr(error, "problem_mark", None)
-            where = f" in line {mark.line + 1}" if mark else ""
-            raise ApiProblem(422, "invalid", f"this is not YAML{where}", "check the indentation") from None
+        found = read_yaml(text, "this is not YAML")
         if not isinstance(found, dict):
             raise ApiProblem(422, "invalid", "a policy is a mapping", "begin with `preset: approve`")
+        rules = found.get("rules") or []
+        if not isinstance(rules, list) or not all(isinstance(one, dict) for one in rules):
+            raise ApiProblem(422, "invalid", "`rules` is a list of mappings", "begin each with `- on: [...]`")
         return cls.of(found)
 
     def spec(self) -> dict[str, Any]:
@@ -100,7 +99,7 @@ def _rule(texts: Mapping[str, str], rest: str) -> dict[str, Any]:
     found |= {name: texts[name] for name in MODIFIERS if texts[name]}
     try:
         more = json.loads(rest) if rest else {}
-    except ValueError:
+    except (ValueError, RecursionError):
         more = {}
     return {**found, **(more if isinstance(more, dict) else {})}
 

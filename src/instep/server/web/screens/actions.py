@@ -28,13 +28,16 @@ async def ask(visit: Visit) -> Response:
 async def do(visit: Visit) -> Response:
     """Preview an operation or carry it out, as the pressed button says."""
     action = action_of(visit.path["operation"])
+    if not visit.may(action.role):  # before a document is read that only others may send
+        why = f"{action.title.lower()} needs the role {action.role}; {visit.caller.key.name} is {visit.caller.key.role}"
+        raise ApiProblem(403, "forbidden", why, "ask an admin for the role, or go back")
     values, back = action.read(visit.form), local(visit.sent("back", "/"))
     rehearsed = visit.sent("button") == "preview"
     if rehearsed and action.previews:
         values, rehearsed = {**values, "preview": True}, False
     try:
         before = None
-        if not rehearsed and not values.get("preview") and visit.may(action.role):
+        if not rehearsed and not values.get("preview"):
             _check_typed(action.name_to_type(values), visit.sent("typed").strip())
             before = await before_of(visit, action, values)
         answer = await visit.api.send(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import yaml
 from starlette.responses import Response
 
 from instep.control.resources.resources import TO_WRITE
@@ -16,6 +15,7 @@ from instep.server.web.policy_drafts import MODIFIERS, PolicyDraft, difference, 
 from instep.server.web.rendering import query, quoted
 from instep.server.web.undo import undo_address
 from instep.server.web.visit import PageRoutes, Visit
+from instep.server.web.yaml_fields import read_yaml
 
 pages = PageRoutes()
 MOST_NAMES = 100
@@ -72,11 +72,9 @@ async def test(visit: Visit) -> Response:
     found = (await visit.api.send("GET", f"/policies/{quoted(name)}")).document
     connections, results, problem = await _connections(visit, name), None, None
     try:
-        cases = yaml.safe_load(visit.sent("cases"))
+        cases = read_yaml(visit.sent("cases"), "the cases are not YAML")
         path = f"/connections/{quoted(visit.sent('connection'))}/policy/test"
         results = (await visit.api.send("POST", path, {"cases": cases})).document["results"]
-    except yaml.YAMLError:
-        problem = ApiProblem(422, "invalid", "the cases are not YAML", "check the indentation")
     except ApiProblem as error:
         problem = error
     return await _show(visit, name, found, "cases", connections, results=results, problem=problem)
