@@ -4,6 +4,7 @@ password goes where it should not, and no text of it moves the cursor of a termi
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -46,6 +47,8 @@ from faults.hostile_postgres import (
 from instep.destinations.postgres.connect import PostgresServerConfig as DestinationConfig
 from instep.destinations.postgres.server import PostgresServer as DestinationServer
 from instep.errors import ConnectError, InstepError
+from instep.project.sections.databases import PostgresSourceSection
+from instep.sources.postgres.connect import connect, conninfo
 from instep.sources.postgres.source import PostgresSource
 from instep.sources.postgres.types import quote
 from postgres_server import PASSWORD, SUPERUSER, Database, Server, make_database
@@ -166,6 +169,40 @@ def test_a_destination_is_told_no_password_in_clear(tmp_path: Path, tls: str, wo
         assert server.heard
         assert PASSWORD.encode() not in server.heard
     assert PASSWORD not in str(told.value)
+
+
+@pytest.mark.parametrize("login", ["variable", "file"])
+@pytest.mark.parametrize("act", [asks(3), asks(5, b"salt"), scram(4096)], ids=["clear", "MD5", "SCRAM"])
+@pytest.mark.parametrize("side", ["source", "destination"])
+def test_a_server_is_told_no_password_of_the_account(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, side: str, act: Act, login: str
+) -> None:
+    """Whoever may name a server must not have it told what libpq finds by itself: a login is what the section says."""
+    passwords = tmp_path / "pgpass"
+    passwords.write_text(f"*:*:*:*:{PASSWORD}\n")
+    passwords.chmod(0o600)
+    monkeypatch.setenv(*(("PGPASSWORD", PASSWORD) if login == "variable" else ("PGPASSFILE", str(passwords))))
+    with hostile(act) as server:
+        given: dict[str, Any] = {"host": "127.0.0.1", "port": server.port, "database": "d", "user": "u"}
+        given["connect_timeout"] = WAIT
+        if side == "source":
+            section = PostgresSourceSection.resolved(type="postgres", **given)
+            with pytest.raises(ConnectError, match="asks for a password"), connect(section):
+                pass
+        else:
+            config = DestinationConfig.resolved(name="lake", staging=str(tmp_path), **given)
+            with pytest.raises(ConnectError, match="password"), DestinationServer(config).reading():
+                pass
+        assert not re.search(rb"p\0\0\0.(?!SCRAM)", server.heard, re.DOTALL), "an answer to a question of the login"
+
+
+def test_the_account_s_certificate_is_shown_to_nobody() -> None:
+    own = PostgresSourceSection.resolved(type="postgres", host="h", database="d", user="u")
+    assert "sslcertmode=disable" in conninfo(own)
+    shown = PostgresSourceSection.resolved(
+        type="postgres", host="h", database="d", user="u", tls={"cert": "c.pem", "key": "k"}
+    )
+    assert "sslcertmode" not in conninfo(shown)
 
 
 NOT_A_CATALOG = "not what a PostgreSQL tells"

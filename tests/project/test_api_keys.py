@@ -144,11 +144,12 @@ HOSTILE: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
           ("adls.account-host", "adls.anon", "true"), ("adls.account-host", "adls.account-key", ""))),
     *(("destination", {**REST, "properties": {"adls.account-name": name}}, ("properties", "adls.account-name"))
       for name in ("evil.example/x", "a@evil", "evil.example#", "ab", "Store", "")),
-    *(("source", {**POSTGRES, "host": host}, ("host",)) for host in ("/var/run/postgresql", "@abstract", "a,/tmp")),
+    *(("source", {**POSTGRES, "host": host}, ("host",)) for host in (
+        "/var/run/postgresql", "@abstract", "a,/tmp", "", " ", ",", "a,", ",a", "a,,b", "a,@abstract", "a, @abstract")),
     ("source", {**POSTGRES, "type": "mysql", "host": "/run/mysqld.sock"}, ("host",)),
     ("source", {**POSTGRES, "read_replica": ["h", "/tmp"]}, ("read_replica", 1)),
     ("source", {**POSTGRES, "ssh": {"host": "/tmp/x", "user": "u"}}, ("ssh", "host")),
-    ("destination", {**POSTGRES, "host": "/tmp"}, ("host",)),
+    *(("destination", {**POSTGRES, "host": host}, ("host",)) for host in ("/tmp", "", "h,", "h,@abstract")),
     ("source", {**H2, "subprotocol": "monetdb", "url": ""}, ("subprotocol",)),
     ("source", {**H2, "driver": "evil.Driver"}, ("driver",)),
     *(("source", {**H2, "jars": [jar]}, ("jars", 0, "path")) for jar in (

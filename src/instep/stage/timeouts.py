@@ -223,6 +223,18 @@ def _received(connection: psycopg.Connection[Any]) -> int:
         return 0
 
 
+def own_login(password: str, certificate: str) -> dict[str, str]:
+    """Return libpq's keywords of a login without what it finds by itself: PGPASSWORD, ~/.pgpass and the certificate in
+    ~/.postgresql are this account's, and whoever names a server must not have them sent there."""
+    return {
+        "password": password,
+        "passfile": _NO_FILE,
+        **({} if certificate else {"sslcertmode": "disable"}),
+    }
+
+
+_NO_FILE = f"{os.devnull}/none"
+"""A file that cannot be: libpq takes an empty name for its own, and warns of what is no file."""
 IN_CLEAR = "server requested a cleartext password"
 _NO_TLS = "does not support SSL"
 

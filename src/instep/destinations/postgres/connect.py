@@ -23,7 +23,7 @@ from instep.errors import Conflict, ConnectError, DestinationError, InstepError,
 from instep.project.sections.models import PostgresDestinationSection
 from instep.project.sections.reach import VERIFY
 from instep.stage.secret_files import as_file, private_file
-from instep.stage.timeouts import ENDLESS, LIBPQ, SILENT, CallTimeout, Silence, opened, proof_of_password
+from instep.stage.timeouts import ENDLESS, LIBPQ, SILENT, CallTimeout, Silence, opened, own_login, proof_of_password
 
 T = TypeVar("T")
 
@@ -49,7 +49,6 @@ def conninfo(config: PostgresServerConfig) -> Iterator[str]:
             "port": config.port,
             "dbname": config.database,
             "user": config.user,
-            "password": config.password,
             "sslmode": tls.chosen,
             "sslrootcert": ssl.get_default_verify_paths().cafile if checked else ca,
             "sslcert": cert,
@@ -58,6 +57,7 @@ def conninfo(config: PostgresServerConfig) -> Iterator[str]:
             "require_auth": proof_of_password(tls.chosen, config.host),
         }
         options = {k: v for k, v in given.items() if v not in ("", 0, None)}
+        options |= own_login(config.password, cert)
         yield make_conninfo("", **options, **LIBPQ, application_name=APPLICATION, client_encoding="UTF8")
 
 

@@ -68,8 +68,9 @@ def place(value: str, section: Any, shelves: Shelves) -> Refusals:
 
 
 def host(value: str, section: Any, shelves: Shelves) -> Refusals:
-    """Refuse sockets of this machine: they let in by the account of the process."""
-    if re.search(r"[/\\\0]", value) or value.startswith("@"):
+    """Refuse sockets of this machine: they let in by the account of the process. libpq takes one where a host is empty,
+    be it one of several."""
+    if re.search(r"[/\\\0]", value) or any(not one.strip() or one.strip().startswith("@") for one in value.split(",")):
         yield (), "must be a host's name or address: an API reaches no socket of this machine"
 
 

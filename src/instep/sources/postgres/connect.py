@@ -17,7 +17,7 @@ from instep.sources.postgres.types import literal
 from instep.sources.server import with_files
 from instep.sources.ssh import ServerAddress, through
 from instep.stage.secret_files import as_file, private_file
-from instep.stage.timeouts import ENDLESS, LIBPQ, SILENT, opened, proof_of_password, timed_connection
+from instep.stage.timeouts import ENDLESS, LIBPQ, SILENT, opened, own_login, proof_of_password, timed_connection
 
 if TYPE_CHECKING:
     import psycopg
@@ -60,7 +60,6 @@ def conninfo(config: PostgresSourceSection, address: ServerAddress | None = None
         "port": (address.port if address else 0) or config.port,
         "dbname": config.database,
         "user": config.user,
-        "password": config.password,
         "sslmode": config.tls.chosen,
         "sslrootcert": config.tls.ca or _authorities(config.tls),
         "sslcert": config.tls.cert,
@@ -70,6 +69,7 @@ def conninfo(config: PostgresSourceSection, address: ServerAddress | None = None
         "require_auth": "" if config.ssh else proof_of_password(config.tls.chosen, config.host),
     }
     options = {k: v for k, v in given.items() if v not in ("", 0)}
+    options |= own_login(config.password, config.tls.cert)
     return make_conninfo("", **options, **LIBPQ, application_name=config.application_name, client_encoding="UTF8")
 
 
