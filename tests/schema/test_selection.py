@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +11,11 @@ from strategies import TEXT, catalogs
 
 from instep.errors import SchemaError
 from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.regex import Expression
 from instep.schema.catalog.types import parse
+from instep.schema.changes.kinds import ColumnAdded
+from instep.schema.policy.policy import names
+from instep.schema.selection.pii import Protect
 from instep.schema.selection.selection import (
     Pattern,
     Selection,
@@ -21,6 +27,10 @@ from instep.schema.selection.selection import (
     select_columns,
     unmatched,
 )
+
+_ONE = r"a b A . \. \w \d [ab] [^a] []a] \b \B ^ $ \A \Z { } é ß - \- | (a|b) (?:ab) (a) () (a?b) \n {}"
+_REPEAT = r"* + ? {2} {1,3} {,2} {1,} *? +? {0} ?? {2}? ( ) )? ){1}"
+PARTS = re.split(" ", f"{_ONE} {_REPEAT}")
 
 
 def table(path: str, *columns: str, key: str = "", **more: object) -> Table:
@@ -96,6 +106,38 @@ ALLOWED = ["re:(ab)*", "re:((ab)+)?x", "re:[(+*]+", "re:\\(a+\\)+", "re:a{50}b+"
 @pytest.mark.parametrize("text", ALLOWED)
 def test_a_pattern_that_is_surely_quick_is_allowed(text: str) -> None:
     assert Pattern(text).is_regex
+
+
+@given(
+    st.lists(st.sampled_from(PARTS), max_size=8), st.sampled_from(["", "(?i)"]), st.text("abA.1é- \n{}ßs", max_size=7)
+)
+def test_a_long_text_is_matched_as_python_matches_it(parts: list[str], flags: str, text: str) -> None:
+    """By the states that a text leads to, instead of by every way through it."""
+    found = flags + "".join(parts)
+    try:
+        Pattern(f"re:{found}")
+    except (SchemaError, FutureWarning):
+        return
+    states = Expression(found)._states
+    if states is not None:
+        assert states.matches(text, whole=True) is (re.fullmatch(found, text) is not None)
+        assert states.matches(text, whole=False) is (re.search(found, text) is not None)
+
+
+LONG = "a" * 20_000
+"""A name or a value that a source may have."""
+
+
+@pytest.mark.parametrize(
+    "text", [".*.*.*.*b", "a*a*a*a*b", "[a-z]*a[a-z]*a[a-z]*b", "(?i).*.*.*.*B", "(a+)?.*b"]
+)
+def test_a_long_name_or_value_ends_an_expression_soon(text: str) -> None:
+    """Python's engine would try a power of its length: whoever writes a pattern, or a source that is given one, must
+    keep nobody else waiting."""
+    assert not Pattern(f"re:{text}").matches(LONG)
+    assert Pattern(f"re:{text}").matches(f"{LONG}b")
+    assert not names(f"re:{text}$", ColumnAdded(("main", "t"), Column(LONG, parse("int32")), 1))
+    assert not Protect("review", values={"own": text}).looks([LONG])
 
 
 @pytest.mark.timeout(300)

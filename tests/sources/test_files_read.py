@@ -14,6 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from files_world import new_store, touch, write, write_parquet
 from instep.errors import ConnectError, ReadError
@@ -21,6 +23,7 @@ from instep.sources.base import CursorRange
 from instep.sources.files import formats, listing
 from instep.sources.files.config import FilesConfig
 from instep.sources.files.source import FilesSource
+from instep.sources.files.table_glob import FileGlob
 from instep.stage.conform import origins, refused
 from instep.store.store import Store
 from lake import spark, with_spark  # noqa: F401
@@ -81,6 +84,30 @@ PLACES = [
 @pytest.mark.parametrize(("pattern", "name", "table"), [p[1:] for p in PLACES], ids=[p[0] for p in PLACES])
 def test_the_table_of_a_file(pattern: str, name: str, table: str | None) -> None:
     assert listing.table_of(FilesConfig.resolved(path="x", tables=pattern), listing.FileState(name, 1, "1")) == table
+
+
+GLOBS = st.lists(st.sampled_from(["*", "**", "**/", "?", "a", "b", "/", "-", ".csv"]), max_size=6)
+
+
+@given(GLOBS, GLOBS, st.text("ab/-.\n", max_size=9))
+def test_a_glob_with_many_wildcards_finds_the_same_table(before: list[str], after: list[str], name: str) -> None:
+    glob = FileGlob("".join([*before, "{table}", *after]))
+    found = glob._expression.fullmatch(name)
+    assert glob._walked(name) == (found["table"] if found else None)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name"),
+    [
+        ("**/" * 12 + "{table}.csv", "a/" * 100 + "x"),
+        ("**/*a*/**/*b*/**/{table}*x*.csv", "ab/" * 100 + "x"),
+        ("{table}" + "*-" * 12 + ".csv", "-" * 200),
+        ("**a" * 12 + "{table}.csv", "a" * 200),
+    ],
+)
+def test_a_glob_with_many_wildcards_ends_soon(pattern: str, name: str) -> None:
+    """Whoever writes a glob, and whoever names files, must keep no worker busy for ever."""
+    assert FileGlob(pattern).table_of(name) is None
 
 
 def test_hidden_files_and_those_of_unfinished_jobs_are_none(drop: Drop, folder: Path) -> None:

@@ -14,6 +14,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal, NamedTuple, get_args
 
 from instep.errors import SchemaError
+from instep.schema.catalog.regex import expression
 from instep.schema.changes.describe import (
     Change,
     ColumnRenamed,
@@ -397,7 +398,7 @@ def _is_kind(pattern: str, kind: str) -> bool:
 def names(pattern: str, change: Change) -> bool:
     """Return whether a pattern names the schema, table or column that a change is about, under its old or new name."""
     if pattern.startswith("re:"):
-        return any(re.search(pattern[3:], path) for path in _paths(change))
+        return any(expression(pattern[3:]).search(path) for path in _paths(change))
     return any(fnmatchcase(path, pattern) for path in _paths(change))
 
 

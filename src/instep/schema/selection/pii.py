@@ -10,7 +10,7 @@ from functools import cached_property
 from ipaddress import ip_address
 from typing import Literal
 
-from instep.schema.catalog.regex import check_regex
+from instep.schema.catalog.regex import check_regex, expression
 from instep.schema.selection.selection import Pattern
 
 Mode = Literal["off", "names", "on"]
@@ -186,8 +186,8 @@ class Protect:
     allow: tuple[Pattern, ...] = ()
 
     def __post_init__(self) -> None:
-        for expression in self.values.values():
-            check_regex(expression)
+        for text in self.values.values():
+            check_regex(text)
 
     def allows(self, path: str) -> bool:
         return self.mode == "off" or any(p.matches(path) for p in self.allow)
@@ -212,10 +212,5 @@ class Protect:
 
     @cached_property
     def _forms(self) -> Sequence[Form]:
-        own = (Form(kind, _fits(text), 0.5, 1, text) for kind, text in self.values.items())
+        own = (Form(kind, expression(text).fullmatch, 0.5, 1, text) for kind, text in self.values.items())
         return *VALUES, *own
-
-
-def _fits(expression: str) -> Callable[[str], bool]:
-    compiled = re.compile(expression)
-    return lambda text: compiled.fullmatch(text) is not None

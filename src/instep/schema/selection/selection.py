@@ -10,7 +10,7 @@ from functools import cached_property
 
 from instep.errors import SchemaError
 from instep.schema.catalog.catalog import Catalog, Column, Table
-from instep.schema.catalog.regex import check_regex
+from instep.schema.catalog.regex import check_regex, expression
 from instep.schema.changes.kinds import Ref
 
 
@@ -41,9 +41,11 @@ class Pattern:
 
     @cached_property
     def _compiled(self) -> re.Pattern[str]:
-        return re.compile(self.text[3:] if self.is_regex else translate(self.text))
+        return re.compile(translate(self.text))
 
     def matches(self, path: str) -> bool:
+        if self.is_regex:
+            return path == self.text or expression(self.text[3:]).fullmatch(path)
         return path == self.text or (not self.is_exact and self._compiled.fullmatch(path) is not None)
 
     def __str__(self) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,8 +11,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from instep.errors import ConnectError, InstepError, ProjectError
+from instep.errors import ConnectError, InstepError
 from instep.sources.files.config import FilesConfig
+from instep.sources.files.table_glob import FileGlob
 from instep.stage.files.place import StorageFolder
 
 FORMATS = {
@@ -148,8 +148,7 @@ def _reached(config: FilesConfig) -> Iterator[None]:
 def table_of(config: FilesConfig, file: FileState) -> str | None:
     """Return the table that a file belongs to, None if it belongs to none."""
     if config.tables:
-        found = _compiled(config.tables).fullmatch(file.name)
-        table = found["table"] if found else None
+        table = _glob(config.tables).table_of(file.name)
     else:
         folder, _, rest = file.name.partition("/")
         table = folder if rest else stem(file)
@@ -165,13 +164,5 @@ def stem(file: FileState) -> str:
 
 
 @lru_cache(64)
-def _compiled(pattern: str) -> re.Pattern[str]:
-    """Compile a pattern in which `*` and `?` stay within a folder and `**` crosses folders."""
-    if pattern.count("{table}") != 1:
-        raise ProjectError(
-            f"tables: {pattern!r} does not say which part of a path is the table",
-            hint='write {table} once, as in "{table}/*.csv" or "{table}-*.parquet"',
-        )
-    words: dict[str, Any] = {"{table}": "(?P<table>[^/]+?)", "**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-    parts = re.split(r"(\{table\}|\*\*/|\*\*|\*|\?)", pattern)
-    return re.compile("".join(words.get(part) or re.escape(part) for part in parts))
+def _glob(text: str) -> FileGlob:
+    return FileGlob(text)
