@@ -138,6 +138,16 @@ def test_another_person_with_the_same_address_is_not_taken_for_them(signed: Site
     assert answer.headers["location"] == "/"
 
 
+@pytest.mark.parametrize("address", ["ada (k-1b39a28bc088)", "ada, bob@example.org", "a" * 201, "ada\u202e", "a\nb"])
+def test_a_name_that_records_would_take_for_others_is_refused(signed: Site, provider: int, address: str) -> None:
+    """The audit log, and four eyes, know people by name and key: whoever chooses a name must not choose those."""
+    person(provider, "eve", email=address, groups=["platform"])
+    client, answer = sign_in(signed, "eve")
+    assert answer.status_code >= 400
+    assert client.get("/changes").status_code == 303
+    assert signed.store.api_keys.named(address) is None
+
+
 def test_a_key_of_that_name_that_somebody_made_is_not_taken_over(signed: Site, provider: int) -> None:
     from instep.control.resources import api_keys
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 import secrets
 import time
 from collections.abc import Mapping
@@ -30,6 +31,8 @@ from instep.store.store import Store
 _DOCUMENT_SECONDS = 600.0
 _documents: dict[str, tuple[float, Mapping[str, Any]]] = {}
 """What an issuer says of itself and when it was read, by its name: a sign-in needs it twice."""
+_NAME = re.compile(r"[^(),]{1,200}")
+"""Records have a name with its key's id in parentheses, and several people with commas: no name may look like those."""
 _LEEWAY = 60
 """Seconds by which the clocks of this machine and of the provider may differ."""
 
@@ -193,6 +196,6 @@ def _name(claims: Mapping[str, Any]) -> str:
     """Return the address of a person, where the provider has checked it, or what the provider calls them."""
     address = claims.get("email")
     name = str(address if address and claims.get("email_verified", True) is True else claims.get("sub", ""))
-    if not name or len(name) > 200 or not name.isprintable():
+    if not _NAME.fullmatch(name) or not name.isprintable():
         raise InstepError("the ID token names nobody", hint="let the provider send the claim `email`")
     return name
