@@ -128,9 +128,7 @@ LONG = "a" * 20_000
 """A name or a value that a source may have."""
 
 
-@pytest.mark.parametrize(
-    "text", [".*.*.*.*b", "a*a*a*a*b", "[a-z]*a[a-z]*a[a-z]*b", "(?i).*.*.*.*B", "(a+)?.*b"]
-)
+@pytest.mark.parametrize("text", [".*.*.*.*b", "a*a*a*a*b", "[a-z]*a[a-z]*a[a-z]*b", "(?i).*.*.*.*B", "(a+)?.*b"])
 def test_a_long_name_or_value_ends_an_expression_soon(text: str) -> None:
     """Python's engine would try a power of its length: whoever writes a pattern, or a source that is given one, must
     keep nobody else waiting."""

@@ -73,10 +73,14 @@ def parts(table: exp.Table) -> tuple[str, ...]:
 
 _ELSEWHERE = re.compile(
     r"pg_|lo_|dblink|txid_|nextval$|setval$|set_config$|query_to_|table_to_|schema_to_|database_to_|cursor_to_"
-    r"|load_|readfile$|writefile$|edit$|fts|sleep$|benchmark$|get_lock$|release_|is_free_lock$|sys_|sp_|xp_",
+    r"|ts_rewrite$|ts_stat$|xpath_table$|crosstab|connectby$|currval$|lastval$|currtid|current_query$|setseed$"
+    r"|loread$|lowrite$|brin_|gin_clean_|binary_upgrade_|amvalidate$|plpgsql_"
+    r"|load_|readfile$|writefile$|edit$|fts|zeroblob$|randomblob$|bfilename$"
+    r"|sleep$|benchmark$|get_lock$|release_|is_(free|used)_lock$|(master|source)_pos_wait$|wait_|sys_|sp_|xp_",
     re.IGNORECASE,
 )
-"""Functions that write, wait, lock, or reach beyond the row. The source's rights hold beside this."""
+"""Functions that write, wait, lock, run a text as a query, or reach beyond the row. The source's rights hold beside
+this."""
 _NO_CONDITION = (exp.Query, exp.Window, exp.AggFunc, exp.Star, exp.Placeholder, exp.Parameter, exp.PropertyEQ)
 _ROW_ID = frozenset(("rowid", "_rowid_", "oid"))
 
