@@ -142,6 +142,10 @@ def test_a_command_is_found_below_the_project_and_changes_with_its_file(tmp_path
             program(config(command=[missing], folder=str(tmp_path)), no_log)
 
 
+ALIASES = "".join(f"a{n}: &a{n} {{x: [{', '.join([f'*a{n - 1}'] * 10) if n else 1}]}}\n" for n in range(12))
+"""Parts that stand in a million million places."""
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -152,6 +156,10 @@ def test_a_command_is_found_below_the_project_and_changes_with_its_file(tmp_path
         (f"{MANIFEST}x: {{type: CustomRetriever, class_name: source_declarative_manifest.components.Mine}}", "Mine"),
         (f"{MANIFEST}x: [{{y: {{class_name: os.system}}}}]", r"os\.system"),
         (f"{MANIFEST}x: {{type: CustomAuthenticator}}", "CustomAuthenticator"),
+        (f"{MANIFEST}x: {{class_name: {{$ref: '#/definitions/c'}}}}\ndefinitions: {{c: os.system}}", "Python code"),
+        (f"{MANIFEST}x: {{type: {{$ref: '#/definitions/t'}}}}\ndefinitions: {{t: CustomRetriever}}", "Python code"),
+        (f"{MANIFEST}x: {'[' * 150}{{class_name: os.system}}{']' * 150}", "too deeply"),
+        (f"{MANIFEST}{ALIASES}x: {{class_name: os.system}}", r"os\.system"),
     ],
 )
 def test_a_manifest_that_is_none_or_brings_code_is_refused(tmp_path: Path, text: str | None, said: str) -> None:

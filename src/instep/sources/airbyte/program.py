@@ -182,20 +182,30 @@ def read_manifest(file: Path, name: str) -> tuple[bytes, Mapping[str, Any]]:
     return text, found
 
 
-def _custom(value: Any, depth: int = 0) -> Iterator[str]:
-    """Yield the classes that a manifest takes from Python code."""
-    if depth > 100:
+def _custom(value: Any, seen: set[int] | None = None, depth: int = 0) -> Iterator[str]:
+    """Yield the classes that a manifest takes from Python code. A name that is referred to may be one; a part that
+    stands in several places is looked at once."""
+    seen = set() if seen is None else seen
+    if not isinstance(value, Mapping | list) or id(value) in seen:
         return
-    if isinstance(value, Mapping):
-        if isinstance(value.get("class_name"), str):
-            yield value["class_name"]
-        elif str(value.get("type", "")).startswith("Custom") or "__injected_components_py" in value:
-            yield str(value.get("type") or "__injected_components_py")
+    seen.add(id(value))
+    if depth > 100:
+        yield "parts that are nested too deeply to be looked at"
+    elif isinstance(value, Mapping):
+        name, kind = value.get("class_name"), value.get("type", "")
+        if isinstance(name, str) or _refers(name):
+            yield str(name)
+        elif str(kind).startswith("Custom") or _refers(kind) or "__injected_components_py" in value:
+            yield str(kind or "__injected_components_py")
         for one in value.values():
-            yield from _custom(one, depth + 1)
-    elif isinstance(value, list):
+            yield from _custom(one, seen, depth + 1)
+    else:
         for one in value:
-            yield from _custom(one, depth + 1)
+            yield from _custom(one, seen, depth + 1)
+
+
+def _refers(value: Any) -> bool:
+    return isinstance(value, Mapping) and "$ref" in value
 
 
 def environment(config: AirbyteConfig, pin: Pin, log: Callable[[LogLine], None]) -> Path:
