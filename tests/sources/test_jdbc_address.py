@@ -156,6 +156,13 @@ def test_the_login_is_in_the_properties_alone() -> None:
     assert login.clean("FATAL: canary is wrong") == "FATAL: ****** is wrong"
 
 
+def test_a_driver_is_given_a_password_where_it_would_look_for_one_of_its_own() -> None:
+    """PostgreSQL's driver sends what ~/.pgpass has for a host, and so to every host, unless it is given another."""
+    postgres = DIALECTS["postgresql"]
+    assert properties(postgres, {}, "u", "", 2)["password"] == ""
+    assert properties(postgres, {}, "u", "own", 2)["password"] == "own"
+
+
 def test_what_the_project_sets_wins() -> None:
     mysql = dialect_of("mysql")
     assert properties(mysql, {}, "", "", 2)["connectTimeout"] == "2000"
