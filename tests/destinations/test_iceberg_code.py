@@ -71,6 +71,10 @@ def catalog_server(overrides: Mapping[str, str], table: Mapping[str, Any]) -> It
             self.end_headers()
             self.wfile.write(body)
 
+        def do_DELETE(self) -> None:
+            self.send_response(204)
+            self.end_headers()
+
         def log_message(self, *_: Any) -> None:
             pass
 
@@ -132,6 +136,35 @@ def test_a_server_that_leads_to_this_machine(answer: dict[str, Any], overrides: 
         ).lake.load(REF)
         assert trusted is not None
         assert trusted.io.new_input(answer["metadata-location"]).exists()
+
+
+def test_a_server_that_places_a_dropped_table_in_a_folder_of_others(answer: dict[str, Any], tmp_path: Path) -> None:
+    """Also a catalog that instep.yml names is another's: what it says of a place deletes nothing there."""
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "letter.txt").write_text("x")
+    answer["metadata"]["location"] = own.as_uri()
+    with catalog_server({}, answer) as uri:
+        config = IcebergConfig.resolved(name="lake", warehouse="s3://b/x", catalog="rest", properties={"uri": uri})
+        IcebergDestination(config).lake.drop_table(REF)
+    assert (own / "letter.txt").exists()
+
+
+def test_a_dropped_table_takes_its_own_folder_along_and_no_other(tmp_path: Path) -> None:
+    lake = IcebergDestination(IcebergConfig.resolved(name="lake", warehouse=str(tmp_path / "lake")))
+    create(lake)
+    found = lake.lake.load(REF)
+    assert found is not None
+    folder = Path(found.location().removeprefix("file://"))
+    (tmp_path / "own" / "deep").mkdir(parents=True)
+    (folder.parent / "link").symlink_to(tmp_path / "own", target_is_directory=True)
+    for place in ("own", "own/deep", "lake", f"lake/{REF[0]}", "lake/x/../../own", f"lake/{REF[0]}/link/deep", ".", ""):
+        lake.lake.remove_folder(f"file://{tmp_path}/{place}")
+    lake.lake.remove_folder("file:/")
+    assert (tmp_path / "own" / "deep").is_dir()
+    assert folder.is_dir()
+    lake.lake.drop_table(REF)
+    assert not folder.exists()
 
 
 @pytest.mark.parametrize("name", ["write.data.path", "write.metadata.path"])

@@ -7,7 +7,6 @@ representation in Spark's SQL, with the types that the table's columns have.
 from __future__ import annotations
 
 import json
-import shutil
 import sqlite3
 import time
 import uuid
@@ -227,4 +226,4 @@ class IcebergViews(LakeFacet):
             return
         with self.lake.open_database() as db, db:
             db.execute(_DELETE, (self.lake.name, *ref, location))
-        shutil.rmtree(local_path(metadata["location"]), ignore_errors=True)
+        self.lake.remove_folder(metadata["location"])

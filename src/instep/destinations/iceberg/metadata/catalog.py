@@ -336,8 +336,16 @@ class Lake:
             self.catalog.purge_table(ref)
         except NoSuchTableError:
             return
-        if location.startswith("file:"):
-            shutil.rmtree(local_path(location), ignore_errors=True)
+        self.remove_folder(location)
+
+    def remove_folder(self, location: str) -> None:
+        """Delete a folder of a table or view below the warehouse, if that is local. Another writer of the catalog, or
+        its server, may have named any other place: nothing is deleted there."""
+        if not (location.startswith("file:") and self.warehouse.startswith("file:")):
+            return
+        folder, warehouse = local_path(location).resolve(), local_path(self.warehouse).resolve()
+        if warehouse in folder.parent.parents:  # it is in the folder of a namespace
+            shutil.rmtree(folder, ignore_errors=True)
 
     def metadata(self, refs: Iterable[Ref]) -> dict[Ref, Metadata]:
         """Return the newest metadata of those of `refs` that exist, as JSON; no pyiceberg for a local lake. Views of
