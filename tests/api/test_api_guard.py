@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from typing import Any
 
 import anyio
@@ -14,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from instep.server import guard
 from instep.server.access import PREFIX
+from instep.server.context import ServerContext
 from instep.server.guard import HEADERS, MAX_BODY, MAX_DEPTH, RequestGuard, check_json
 from instep.server.problems import MEDIA_TYPE, ApiProblem
 from instep.server.rates import Listeners, RateLimitState, Rates, RateWindows
@@ -209,11 +212,32 @@ class TestRates:
         few = serve(api.app, listeners=listeners)
         assert few.call("GET", "/events/stream", "viewer").status_code == 200
         key = few.get("/me", "viewer")["id"]
-        with listeners.listening(key):
-            found = few.call("GET", "/events/stream", "viewer")
-            assert (found.status_code, found.headers["retry-after"]) == (429, "10")
-            assert few.call("GET", "/events/stream", "operator").status_code == 200
+        listeners.begin(key)
+        found = few.call("GET", "/events/stream", "viewer")
+        assert (found.status_code, found.headers["retry-after"]) == (429, "10")
+        assert few.call("GET", "/events/stream", "operator").status_code == 200
+        listeners.end(key)
+        assert few.call("GET", "/events/stream?connection=none", "viewer").status_code == 404
         assert few.call("GET", "/events/stream", "viewer").status_code == 200
+
+    def test_streams_that_are_asked_for_at_the_same_moment_count(
+        self, api: Api, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        few = serve(api.app, listeners=Listeners(1))
+        asked, answered, only = Event(), Event(), ServerContext.only
+
+        def slowly(*given: Any) -> Any:
+            asked.set()
+            answered.wait(20)
+            return only(*given)
+
+        monkeypatch.setattr(ServerContext, "only", slowly)
+        with ThreadPoolExecutor(1) as pool:
+            first = pool.submit(few.call, "GET", "/events/stream", "viewer")
+            assert asked.wait(60)
+            second = few.call("GET", "/events/stream", "viewer")
+            answered.set()
+            assert (first.result().status_code, second.status_code) == (200, 429)
 
     def test_who_guesses_keys_is_not_answered_and_others_are(self, api: Api) -> None:
         few = serve(api.app, rates=Rates(failures=2))

@@ -6,8 +6,7 @@ import math
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from instep.server.problems import ApiProblem
@@ -108,22 +107,19 @@ class Listeners:
     def __init__(self, most: int = 20) -> None:
         self._most, self._open = most, Counter[str]()
 
-    def check(self, key_id: str) -> None:
-        """Raise problem 429 if the key has as many streams open as it may."""
+    def begin(self, key_id: str) -> None:
+        """Count a stream of the key before it is opened; problem 429 if the key has as many as it may. Those that are
+        asked for at the same moment count, too."""
         if self._open[key_id] >= self._most:
             why = f"this API key has {self._most} streams open"
             raise ApiProblem(429, "too_many_requests", why, "close one of them", headers={"Retry-After": "10"})
-
-    @contextmanager
-    def listening(self, key_id: str) -> Iterator[None]:
-        """Count one open stream of the key while the block runs."""
         self._open[key_id] += 1
-        try:
-            yield
-        finally:
-            self._open[key_id] -= 1
-            if not self._open[key_id]:
-                del self._open[key_id]
+
+    def end(self, key_id: str) -> None:
+        """Forget a stream that was counted."""
+        self._open[key_id] -= 1
+        if not self._open[key_id]:
+            del self._open[key_id]
 
 
 def _too_many(detail: str, left: RateLimitState) -> ApiProblem:

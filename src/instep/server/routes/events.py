@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Annotated, Any
@@ -13,6 +13,7 @@ import anyio
 from anyio.to_thread import run_sync
 from fastapi import Header, Query, Request
 from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from instep.server.access import CallerDep, ServerDep, router
 from instep.server.context import ServerContext
@@ -48,20 +49,33 @@ async def stream(
 ) -> StreamingResponse:
     """Stream server-sent events, oldest first, from now on or after a given number. The stream ends after a while; a
     client that reconnects with Last-Event-ID misses nothing."""
-    server.listeners.check(who.key.id)
-    scope = await run_sync(server.only, who, connection)
-    begin = int(last) if last is not None else after
-    if begin is None:
-        begin = await run_sync(server.store.events.last_number)
+    server.listeners.begin(who.key.id)
+    end = partial(server.listeners.end, who.key.id)
+    try:
+        scope = await run_sync(server.only, who, connection)
+        begin = int(last) if last is not None else after
+        if begin is None:
+            begin = await run_sync(server.store.events.last_number)
+    except BaseException:
+        end()
+        raise
     headers = {**request.state.limit_headers, "X-Accel-Buffering": "no"}
-    lines = _counted(server, who.key.id, _lines(request, server, scope, type, begin))
-    return StreamingResponse(lines, media_type="text/event-stream", headers=headers)
+    return _CountedStream(_lines(request, server, scope, type, begin), headers, end)
 
 
-async def _counted(server: ServerContext, key: str, lines: AsyncIterator[str]) -> AsyncIterator[str]:
-    with server.listeners.listening(key):
-        async for line in lines:
-            yield line
+class _CountedStream(StreamingResponse):
+    """A stream that tells when it is over, also if nobody has read of it."""
+
+    def __init__(self, lines: AsyncIterator[str], headers: Mapping[str, str], end: Callable[[], None]) -> None:
+        super().__init__(lines, media_type="text/event-stream", headers=headers)
+        self._end = end
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the stream."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._end()
 
 
 async def _lines(
