@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from pathlib import PurePath
 
 from instep.redaction import blot
@@ -189,6 +190,12 @@ def escaped_json(document: str) -> str:
 def one_line(text: str) -> str:
     """Return the text as `visible` does, but also escape line breaks and tabs, so that it is one line."""
     return visible(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def argument(name: str) -> str:
+    """Return a name as one argument of a command that people may copy: a source can call a table what a shell would
+    take for more than a name."""
+    return shlex.quote(one_line(name))
 
 
 def quoted(text: str, most: int = 500) -> str:

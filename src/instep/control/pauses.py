@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from instep.errors import Blocked
+from instep.errors import Blocked, argument
 from instep.events import Paused, Resumed
 from instep.model import Pause, Review
 from instep.store.store import Store
@@ -68,7 +68,7 @@ def _command(review: Review) -> str:
     """Return the command that settles a change of a key or cursor by another one."""
     what = review.kind.partition(".")[0]
     path = ".".join(filter(None, review.table))
-    return f", or `instep table set-{what} {path} ...`" if review.kind in BREAKING else ""
+    return f", or `instep table set-{what} {argument(path)} ...`" if review.kind in BREAKING else ""
 
 
 def _stops(review: Review, table: Ref | None) -> bool:

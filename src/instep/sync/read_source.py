@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from instep.errors import Blocked, InstepError, SchemaError
+from instep.errors import Blocked, InstepError, SchemaError, argument
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.planning.projection import TableRead
 from instep.schema.selection.overrides import sides
@@ -38,7 +38,7 @@ def readable_columns(context: SyncContext, path: str) -> list[Column]:
     switches = context.store.switches.of(context.name)
     chosen = sides(context.project_selection, switches, found, accepted, identity).before
     if not is_on(chosen, table)[0]:
-        hint = f"switch it on: `instep selection on {path} -c {context.name}`"
+        hint = f"switch it on: `instep selection on {argument(path)} -c {context.name}`"
         raise Blocked(f"table {path} of connection {context.name} is switched off", hint=hint)
     return [column for column in table.live if column_is_on(chosen, table, column)[0]]
 

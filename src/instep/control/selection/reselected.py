@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from instep.errors import argument
 from instep.project.project import Project
 from instep.schema.catalog.catalog import Table, catalog_from_dict, table_from_dict
 from instep.schema.changes.kinds import Ref
@@ -134,7 +135,7 @@ def decided(project: Project, store: Store, accepted: Accepted, names: Sequence[
 def _filling(table: Table, column: str) -> str:
     """Return the command that brings the values: of the column alone where rows can be told apart."""
     alone = table.key and column not in table.key and not table.history
-    return f"instep backfill {table.path}{f' --column {column}' if alone else ''}"
+    return f"instep backfill {argument(table.path)}{f' --column {argument(column)}' if alone else ''}"
 
 
 def _partial(

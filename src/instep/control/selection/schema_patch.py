@@ -15,7 +15,7 @@ from instep.control.selection.selections import (
     existing_switches,
     switch_step,
 )
-from instep.errors import Blocked, InstepError
+from instep.errors import Blocked, InstepError, argument
 from instep.operations.values import Verb
 from instep.schema.catalog.catalog import Table
 from instep.schema.selection.overrides import Handling, Switch, handling
@@ -151,7 +151,7 @@ class _Patching:
         if now.sync_mode is None:
             raise InstepError(
                 f"table {path} has no key: its sync mode cannot be chosen",
-                hint=f"set one: `instep table set-key {path}`",
+                hint=f"set one: `instep table set-key {argument(path)}`",
             )
         settings = {"history": mode == "HISTORY"}
         more = {} if mode == "HISTORY" else {"deletes": "hard" if mode == "LIVE" else "soft"}
@@ -175,7 +175,7 @@ class _Patching:
         if requested is not None and requested != (name in key):
             raise InstepError(
                 f"whether {table.path}.{name} is in the key cannot be set here",
-                hint=f"`instep table set-key {table.path} COLUMN...` counts duplicates first",
+                hint=f"`instep table set-key {argument(table.path)} COLUMN...` counts duplicates first",
             )
 
     def turn(self, verb: Verb, target: SwitchTarget) -> None:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 
+from instep.errors import argument
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import DataType, String, parse
 from instep.schema.changes.describe import Change, TableAdded, TableReplaced
@@ -169,7 +170,11 @@ def waits_for_rebuild(decisions: Iterable[Decision], accepted: Catalog) -> tuple
 
 
 def _rebuild(table: Table | None) -> str:
-    return f": `instep table set-key {table.path} {','.join(table.key)} --rebuild`" if table and table.key else ""
+    return (
+        f": `instep table set-key {argument(table.path)} {argument(','.join(table.key))} --rebuild`"
+        if table and table.key
+        else ""
+    )
 
 
 def unknown_names(table: Table, of_table: Iterable[str]) -> Iterator[str]:

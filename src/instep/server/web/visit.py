@@ -162,7 +162,7 @@ def _signed_in(code: PageCode, role: Role) -> OpenPageCode:
             server.rates.count(session.key.id)
             if request.method == "POST":
                 check_origin(request)
-                if visit.sent("form_token") != sign_in.form_token(token):
+                if not hmac.compare_digest(visit.sent("form_token").encode(), sign_in.form_token(token).encode()):
                     raise ApiProblem(403, "forbidden", "this form is not of your session", "open the page again")
             if not visit.may(role):
                 why = f"this page needs the role {role}; {session.key.name} is {session.key.role}"

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from instep.crash import crashpoint
 from instep.destinations.base import BackfillResult, Commit, Fill, Ref
-from instep.errors import Blocked, Conflict, InstepError
+from instep.errors import Blocked, Conflict, InstepError, argument
 from instep.model import Run, TableRun
 from instep.operations.queries.work import FillEstimate
 from instep.schema.catalog.catalog import Catalog, Table
@@ -138,8 +138,10 @@ class BackfillWork:
             self._leave(pending, size.why_not)
             return False
         if not self.by_person and (why := waits(self.context.backfill_limits, datetime.now(UTC), size.bytes)):
-            command = "".join(f" --column {c.name}" for c in pending.columns)
-            self._note(pending, f"is not filled yet: {why}; `instep backfill {path}{command} --now` does it now")
+            command = "".join(f" --column {argument(c.name)}" for c in pending.columns)
+            self._note(
+                pending, f"is not filled yet: {why}; `instep backfill {argument(path)}{command} --now` does it now"
+            )
             return False
         return True
 

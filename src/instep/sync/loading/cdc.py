@@ -16,7 +16,7 @@ from typing import Any
 
 from instep.crash import crashpoint
 from instep.destinations.base import LoadState
-from instep.errors import Blocked, InstepError, ProjectError
+from instep.errors import Blocked, InstepError, ProjectError, argument
 from instep.model import Run
 from instep.schema.planning.projection import TableRead
 from instep.sources.base import Snapshot
@@ -245,7 +245,7 @@ class CdcSession:
         if server != self._state.server and not (found or whole or self.anew):
             raise Blocked(
                 ANOTHER,
-                hint=f"read the table again: instep sync --full --table {self._reads[ref].table.path}",
+                hint=f"read the table again: instep sync --full --table {argument(self._reads[ref].table.path)}",
             )
         if server != self._state.server and not found:
             return None, ""
@@ -272,7 +272,7 @@ class CdcSession:
             table = self._reads[ref].table.path
             self._lost[ref] = Blocked(
                 f"{why}: the changes since its last sync are lost",
-                hint=f"read the table again: instep sync --full --table {table}",
+                hint=f"read the table again: instep sync --full --table {argument(table)}",
             )
             raise self._lost[ref]
         since = self._found.since.get(self._reads[ref].source.ref) or (

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from instep.errors import StageError
+from instep.errors import StageError, argument
 from instep.stage.fold import Scan
 from instep.stage.key_hashes import count_keys
 from instep.stage.spec import Chunk, StagedFile, StageSpec
@@ -58,6 +58,6 @@ def check_unique(engine: Engine, load: Load, spec: StageSpec, *parts: Sequence[S
         raise StageError(
             f"table {load.table.path}: the key {', '.join(load.table.key)}, which the source does not guarantee, is "
             f"not unique: {shared:,} rows share it with another row, and would be lost",
-            hint=f"`instep table set-key {load.table.path} KEY` gives it another one, as does `key` in instep.yml; "
-            "a table without any is refreshed as a whole",
+            hint=f"`instep table set-key {argument(load.table.path)} KEY` gives it another one, as does `key` in "
+            "instep.yml; a table without any is refreshed as a whole",
         )

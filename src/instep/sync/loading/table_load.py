@@ -10,7 +10,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Literal
 
 from instep.destinations.base import LoadOutcome, LoadState, Ref
-from instep.errors import Blocked
+from instep.errors import Blocked, argument
 from instep.project.sections.tables import TableSettings
 from instep.schema.catalog.catalog import Table
 from instep.schema.catalog.promotion import same_order
@@ -201,7 +201,8 @@ def _with_cursor(
     if bounds.lost:
         raise Blocked(
             f"{load.table.path}: {bounds.lost}",
-            hint=f"`instep sync --full --table {load.table.path}` reads what is there now in the place of its rows",
+            hint=f"`instep sync --full --table {argument(load.table.path)}` reads what is there now in the place of "
+            "its rows",
         )
     load = replace(load, notes=(*load.notes, *bounds.notes))
     if bounds.upper is None or went_back(bounds.upper, after):

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from instep.crash import crashpoint
 from instep.destinations.base import LoadState
-from instep.errors import Blocked, Conflict, InstepError
+from instep.errors import Blocked, Conflict, InstepError, argument
 from instep.events import TableLoaded
 from instep.model import Run, TableRun
 from instep.operations.repair.repair import RepairRequest
@@ -103,7 +103,7 @@ def repair_target(context: SyncContext, snapshot: Snapshot, path: str) -> Repair
     if gone := next((m for m in missing if m.table.ref == table.ref), None):
         raise _refused(path, gone.why, "see `instep changes list`")
     if read is None:
-        raise _refused(path, "it is switched off", f"see `instep selection show --table {path}`")
+        raise _refused(path, "it is switched off", f"see `instep selection show --table {argument(path)}`")
     _check_open(context, snapshot, detection, read)
     ref = destination_ref(read.table, context.naming)
     state = context.destination.schema.state(ref)
@@ -130,7 +130,7 @@ def _refused(path: str, why: str, hint: str) -> Blocked:
 
 def _check_kind(context: SyncContext, table: Table) -> None:
     """Raise Blocked for a paused connection, and for a table whose rows are not told apart or not the source's."""
-    path, anew = table.path, f"`instep backfill {table.path}` reads the whole table again"
+    path, anew = table.path, f"`instep backfill {argument(table.path)}` reads the whole table again"
     if paused := context.store.pauses.connection(context.name):
         why = f"connection {context.name} is paused: {paused.reason}"
         raise _refused(path, why, f"see `instep changes list`, decide, then `instep resume {context.name}`")
@@ -168,7 +168,7 @@ def _check_open(context: SyncContext, snapshot: Snapshot, detection: DetectionRe
 
 def _check_positions(context: SyncContext, snapshot: Snapshot, target: RepairTarget) -> None:
     """Raise Blocked if the snapshot may be older than what was loaded and the next sync would not read it again."""
-    path, again = target.path, f"`instep sync --full --table {target.path}` reads the whole table again"
+    path, again = target.path, f"`instep sync --full --table {argument(target.path)}` reads the whole table again"
     if target.choice.mode == "cdc":
         last = json.loads(target.state.cursor or "{}").get("log")
         if last is None or context.log is None or not isinstance(context.source, Logs):
@@ -211,7 +211,9 @@ class RepairFindings:
         """Raise Blocked if rows share a key on one side: none of them is the one that a merge would write."""
         if doubled := self.counts().get(TWINS, 0):
             path, why = self.target.path, f"{doubled:,} rows share their key with another row"
-            raise _refused(path, why, f"`instep backfill {path}` reads the whole table again, if its key is one")
+            raise _refused(
+                path, why, f"`instep backfill {argument(path)}` reads the whole table again, if its key is one"
+            )
 
     @property
     def keeps(self) -> bool:
@@ -275,7 +277,7 @@ class RepairPreview:
             (EXTRA, f"only at the destination: {self.removes}; name {table} with --allow-destructive"),
         )
         back = (
-            f"`instep restore {table} --snapshot {self.savepoint}` takes it back"
+            f"`instep restore {argument(table)} --snapshot {self.savepoint}` takes it back"
             if self.savepoint
             else "the destination keeps no snapshots: a repair cannot be undone"
         )

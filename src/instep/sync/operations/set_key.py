@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit
-from instep.errors import Blocked, Conflict, IllegalChange, InstepError, StalePlan
+from instep.errors import Blocked, Conflict, IllegalChange, InstepError, StalePlan, argument
 from instep.events import KeyChosen
 from instep.model import Review, Run
 from instep.operations.repair.set_key import SetKeyRequest
@@ -209,7 +209,8 @@ def carry_out(context: SyncContext, made: Rekeying, allowed: Sequence[str] = ())
 def _instead(made: Rekeying) -> str:
     if made.counts.source.duplicates:
         return "name more columns, or correct the rows at the source"
-    return f"reload the table instead: `instep table set-key {made.table.path} {','.join(made.key)} --rebuild`"
+    names = f"{argument(made.table.path)} {argument(','.join(made.key))}"
+    return f"reload the table instead: `instep table set-key {names} --rebuild`"
 
 
 def _clone_old_rows(context: SyncContext, run: Run, made: Rekeying, ref: Ref) -> tuple[Ref | None, int]:
@@ -226,7 +227,9 @@ def _clone_old_rows(context: SyncContext, run: Run, made: Rekeying, ref: Ref) ->
         except Conflict:
             continue
         return (place, rows) if rows is not None else (None, 0)
-    raise Conflict(f"{'.'.join(ref)} has too many copies", hint=f"purge some: `instep table purge {made.table.path}`")
+    raise Conflict(
+        f"{'.'.join(ref)} has too many copies", hint=f"purge some: `instep table purge {argument(made.table.path)}`"
+    )
 
 
 def _want_rows(context: SyncContext, made: Rekeying) -> None:
@@ -263,9 +266,9 @@ def offers(path: str, counts: KeyCount) -> list[str]:
     names = {
         "rekey": MEANS["rekey"] if stay else "refused while there are duplicates or NULLs",
         "rebuild": MEANS["rebuild"],
-        "clear": f"{MEANS['clear']}; needs --allow-destructive {path}",
+        "clear": f"{MEANS['clear']}; needs --allow-destructive {argument(path)}",
     }
-    return [f"instep table set-key {path} {key} --{way}: {text}" for way, text in names.items()]
+    return [f"instep table set-key {argument(path)} {argument(key)} --{way}: {text}" for way, text in names.items()]
 
 
 class SetKey(Work):
@@ -332,7 +335,7 @@ def _at_source(context: SyncContext, found: SettingTable, key: tuple[str, ...]) 
 
 def _offers(path: str, counts: KeyCount) -> list[str]:
     if counts.source.why_not:
-        return [f"choose another key: instep table set-key {path} COL[,COL...]"]
+        return [f"choose another key: instep table set-key {argument(path)} COL[,COL...]"]
     return offers(path, counts)
 
 

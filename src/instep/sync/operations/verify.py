@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
-from instep.errors import Blocked
+from instep.errors import Blocked, argument
 from instep.operations.everyday.verify import VerifyRequest
 from instep.operations.spec import DirectWork
 from instep.schema.changes.describe import describe, key
@@ -191,7 +191,7 @@ def with_quarantined(found: VerifyResult, rejected: int, quarantined: Quarantine
     """Count what does not fit: a row that is refused is one of the source."""
     lines = found.differences
     if quarantined.absent:
-        way = f"`instep sync --full --table {found.table}` holds them again"
+        way = f"`instep sync --full --table {argument(found.table)}` holds them again"
         lines = (*lines, f"values that do not fit are neither loaded nor in quarantine ({quarantined.absent:,}): {way}")
     return replace(
         found,

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from instep.destinations.base import FillSize
-from instep.errors import InstepError
+from instep.errors import InstepError, argument
 from instep.operations.queries.work import EstimateBackfill, EstimatedBackfill, FillEstimate
 from instep.operations.spec import QueryWork
 from instep.schema.catalog.catalog import Catalog, Column, Table
@@ -188,7 +188,9 @@ def check_columns(context: SyncContext, path: str, columns: Collection[str]) -> 
             hint = did_you_mean(name, live, "sync first, if the column is new at the source")
             raise InstepError(f"table {path} has no accepted column {name}", hint=hint)
         if (why := why_whole(context, table, name)) and not isinstance(context.source, Streams):
-            raise InstepError(f"column {path}.{name} cannot be filled by itself: {why}", hint=f"instep backfill {path}")
+            raise InstepError(
+                f"column {path}.{name} cannot be filled by itself: {why}", hint=f"instep backfill {argument(path)}"
+            )
     return table, tuple(dict.fromkeys(columns))
 
 

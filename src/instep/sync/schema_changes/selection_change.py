@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from instep.errors import Blocked
+from instep.errors import Blocked, argument
 from instep.schema.catalog.catalog import Catalog, Table
 from instep.schema.changes.kinds import ColumnAdded, ColumnRetyped, ColumnWidened
 from instep.schema.planning.projection import (
@@ -223,9 +223,8 @@ def _text(context: SyncContext, one: ReselectedColumn) -> str:
         return again + purged
     if _read_again(context, one):
         return "it is selected again with old values, so a sync reads the whole table"
-    return (
-        f"it is selected again; rows that do not change keep their old values until `instep backfill {one.table.path}`"
-    )
+    filled = f"`instep backfill {argument(one.table.path)}`"
+    return f"it is selected again; rows that do not change keep their old values until {filled}"
 
 
 def _reenabled_columns(
@@ -321,7 +320,6 @@ def incomplete_columns(context: SyncContext, tables: Collection[Ref] | None = No
 
 
 def _incomplete(context: SyncContext, table: Table, column: str) -> str:
-    option = "" if why_whole(context, table, column) else f" --column {column}"
-    return (
-        f"{table.path}.{column}: rows that do not change keep NULL in it until `instep backfill {table.path}{option}`"
-    )
+    option = "" if why_whole(context, table, column) else f" --column {argument(column)}"
+    filled = f"`instep backfill {argument(table.path)}{option}`"
+    return f"{table.path}.{column}: rows that do not change keep NULL in it until {filled}"

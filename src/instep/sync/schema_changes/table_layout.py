@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from instep.destinations.facets import Destination, LayoutsFacet
-from instep.errors import SchemaError
+from instep.errors import SchemaError, argument
 from instep.project.sections.tables import TableSettings
 from instep.project.sections.values import as_text
 from instep.schema.catalog.catalog import Catalog, Table
@@ -201,7 +201,7 @@ def rekeyed(context: SyncContext, decisions: Sequence[Decision]) -> dict[Ref, st
 
 
 def _why(table: Table) -> str:
-    way = f"`instep table set-key {table.path} KEY --rebuild` keeps them in a copy and starts over"
+    way = f"`instep table set-key {argument(table.path)} KEY --rebuild` keeps them in a copy and starts over"
     return f"its key is another one, and its versions have the old one: {way}"
 
 

@@ -16,6 +16,7 @@ from instep.cli.arguments import Connection, Limit, OfConnection, examples
 from instep.cli.backend import open_backend
 from instep.cli.context import CHANGES, console, emit, fail, one_connection, open_app, options
 from instep.cli.render.runs import show_plans
+from instep.errors import argument
 from instep.operations.queries.history import GetObjectHistory, GetSchema, ListEvents, ListPlans, ListRuns, ListVersions
 
 if TYPE_CHECKING:
@@ -188,7 +189,7 @@ def _show_schema(
     else:
         _show_tables(out, version, catalog)
         for copy in clones:
-            out.write(f"{copy.line}  (kept: instep table purge {'.'.join(filter(None, copy.table))})", "dim")
+            out.write(f"{copy.line}  (kept: instep table purge {argument('.'.join(filter(None, copy.table)))})", "dim")
 
 
 def _title(version: SchemaVersion) -> str:

@@ -17,7 +17,7 @@ from instep.cli.backend import open_backend
 from instep.cli.commands.set_up.log import line
 from instep.cli.context import emit, one_connection, open_app, options, say
 from instep.cli.text import text_of
-from instep.errors import InstepError
+from instep.errors import InstepError, argument
 from instep.operations.queries.work import ListStatus
 from instep.operations.values import duration_text
 
@@ -156,7 +156,8 @@ def _show_status(out: Screen, found: list[dict[str, Any]]) -> None:
                 out.write(f"  {'.'.join(filter(None, t['table']))}: {t['status']}: {why}", "red")
         for table, quarantined in c["quarantine"].items():
             out.write(
-                f"  {table}: {quarantined:,} value(s) or rows in quarantine: run `instep quarantine list {table}`",
+                f"  {table}: {quarantined:,} value(s) or rows in quarantine: run "
+                f"`instep quarantine list {argument(table)}`",
                 "yellow",
             )
         _show_rest(out, c, "quarantine", f"tables with entries in quarantine; all have {c['quarantined']:,}")

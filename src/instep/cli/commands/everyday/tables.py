@@ -11,6 +11,7 @@ from instep.cli.arguments import OfConnection, OnlyTable, examples
 from instep.cli.backend import open_backend
 from instep.cli.context import emit, say
 from instep.cli.text import text_of
+from instep.errors import argument
 from instep.operations.everyday.tables import MOST_ROWS, TablesRequest
 
 if TYPE_CHECKING:
@@ -104,7 +105,10 @@ def _remarks(one: TableSummary) -> Iterator[tuple[str, str]]:
     if one.paused is not None:
         yield f"paused: {one.paused}", "yellow"
     if one.quarantined:
-        yield f"{one.quarantined:,} value(s) or rows in quarantine: instep quarantine list {one.table}", "yellow"
+        yield (
+            f"{one.quarantined:,} value(s) or rows in quarantine: instep quarantine list {argument(one.table)}",
+            "yellow",
+        )
     for column in one.backfills:
         yield f"backfill pending: {'the whole table' if column == '*' else column}", "yellow"
     if one.note:

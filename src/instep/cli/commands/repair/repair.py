@@ -11,7 +11,7 @@ import typer
 from instep.cli.arguments import AllowDestructive, DryRun, OfConnection, Table, examples
 from instep.cli.backend import open_backend
 from instep.cli.context import QUARANTINED, confirm, console, emit, fail
-from instep.errors import Blocked
+from instep.errors import Blocked, argument
 from instep.operations.repair.repair import RepairRequest
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def _show_result(out: Screen, done: Mapping[str, Any]) -> None:
     for line in verdict["differences"]:
         out.write(f"  {line}", "yellow")
     if not verdict["equal"]:
-        out.write(f"  `instep backfill {verdict['table']}` reads the whole table again", "yellow")
+        out.write(f"  `instep backfill {argument(verdict['table'])}` reads the whole table again", "yellow")
     if verdict["held"] or verdict["held_rows"] or verdict["discarded"]:
         out.write(f"  {_quarantine_text(verdict)}: see `instep quarantine list`", "yellow")
 
