@@ -117,6 +117,7 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         return found
 
     monkeypatch.setattr(iceberg_delta, "set_equal_aside", noted)
+    monkeypatch.setattr(iceberg_delta, "SOON_JOINED", 0)
     monkeypatch.setattr("instep.destinations.equal_rows._TRIAL", 1)
     monkeypatch.setattr(iceberg_merge, "find_upsert", both)
     return aside
@@ -136,6 +137,19 @@ def test_equal_rows_are_set_aside_and_the_delta_is_the_same(
     assert compared == [aside]
     compare(lake, ROWS[:-1], how, 3)  # with position deletes, rows of their own file and some that are marked
     compare(lake, [*ROWS[40:], *ROWS[:40]], how, 4)
+
+
+def test_few_rows_are_joined_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways find the same delta (above); which is taken depends on the rows of both sides."""
+    called: list[bool] = []
+    set_aside = iceberg_delta.set_equal_aside
+    monkeypatch.setattr(iceberg_delta, "set_equal_aside", lambda *args: called.append(True) or set_aside(*args))
+    lake, how = lake_of(tmp_path, ROWS), Merge(("id",), complete=True)
+    compare(lake, reworked(ROWS), how, 2)
+    assert not called
+    monkeypatch.setattr(iceberg_delta, "SOON_JOINED", len(ROWS))
+    compare(lake, ROWS, how, 3)
+    assert called
 
 
 def test_a_key_that_the_table_has_twice_is_left_to_spark(tmp_path: Path, compared: list[bool]) -> None:

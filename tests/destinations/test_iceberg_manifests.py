@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+import uuid
 from pathlib import Path
 from typing import Any
 
+import pyiceberg.manifest
+import pyiceberg.table.update.snapshot
 import pytest
 from pyiceberg.avro.file import AvroFile
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import (
     DataFile,
@@ -20,11 +26,14 @@ from pyiceberg.manifest import (
 )
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.update.snapshot import _MergeAppendFiles
 from pyiceberg.transforms import DayTransform, IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, StringType, TimestamptzType
 
-from instep.destinations.iceberg.commit.manifests import QuickManifest, snapshot
+from instep.destinations.iceberg.commit.manifests import QuickManifest, QuickManifestList
+from instep.destinations.iceberg.commit.snapshots import Append
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=False),
@@ -48,16 +57,58 @@ def test_a_manifest_is_pyicebergs(tmp_path: Path, case: str, codec: Any) -> None
     assert ours == theirs
 
 
-def test_a_list_of_manifests_is_pyicebergs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("parent", [None, 6])
+@pytest.mark.parametrize("codec", ["deflate", "zstandard", "null"])
+def test_a_list_of_manifests_is_pyicebergs(tmp_path: Path, codec: Any, parent: int | None) -> None:
     manifest = made(QuickManifest, tmp_path / "manifest", "a text", "deflate")
-    found = []
-    for name, write in (("ours", snapshot.write_manifest_list), ("theirs", write_manifest_list)):
-        output = PyArrowFileIO().new_output(f"{tmp_path}/{name}")
-        with write(2, output, 7, None, 3, "deflate") as writer:
-            writer.add_manifests([manifest])
-        found.append(read(tmp_path / name))
-    assert found[0] == found[1]
-    assert 3 in found[0][1][0]._data
+    output = PyArrowFileIO().new_output
+    with QuickManifestList(output(f"{tmp_path}/ours"), 7, parent, 3, codec) as ours:
+        ours.add_manifests([manifest])
+    with write_manifest_list(2, output(f"{tmp_path}/theirs"), 7, parent, 3, codec) as theirs:
+        theirs.add_manifests([manifest])
+    assert read(tmp_path / "ours") == read(tmp_path / "theirs")
+    assert 3 in read(tmp_path / "ours")[1][0]._data
+
+
+@pytest.mark.parametrize("appends", [1, 3])
+@pytest.mark.parametrize("merged_from", ["100", "2"])
+def test_a_commit_is_pyicebergs(tmp_path: Path, appends: int, merged_from: str) -> None:
+    """A snapshot, its list and its manifests, also where earlier ones are merged, as pyiceberg makes them."""
+    ours, theirs = (committed(tmp_path / "lake", kind, appends, merged_from) for kind in (Append, _MergeAppendFiles))
+    assert ours == theirs
+
+
+def test_nothing_of_pyiceberg_is_replaced() -> None:
+    """Our commits write manifests and lists of their own; others in the process get pyiceberg's."""
+    assert pyiceberg.table.update.snapshot.write_manifest_list is pyiceberg.manifest.write_manifest_list
+    assert pyiceberg.manifest.write_manifest_list.__module__ == "pyiceberg.manifest"
+
+
+def committed(place: Path, kind: type[_MergeAppendFiles], appends: int, merged_from: str) -> list[Any]:
+    """Append files one after the other to a new table; return what the last commit stages, its list and manifests."""
+    shutil.rmtree(place, ignore_errors=True)  # the same place each time, for its name is in the files
+    place.mkdir()
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{place}/catalog.db", warehouse=f"file://{place}")
+    catalog.create_namespace(("shop",))
+    settings = {"commit.manifest.min-count-to-merge": merged_from}
+    table = catalog.create_table(("shop", "orders"), SCHEMA, properties=settings)
+    for number in range(appends):
+        staged = table.transaction()
+        producer: Any = kind(Operation.APPEND, staged, table.io, snapshot_properties={"run": str(number)})
+        producer._snapshot_id, producer.commit_uuid = number + 1, uuid.UUID(int=number)
+        producer.append_data_file(entry(number, Record(), 0).data_file)
+        updates, needs = producer._commit()
+        staged._updates, staged._requirements = tuple(updates), tuple(needs)
+        table = staged.commit_transaction()
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    manifests = snapshot.manifests(table.io)
+    entries = [read(Path(m.manifest_path.removeprefix("file:"))) for m in manifests]
+    listed = read(Path(snapshot.manifest_list.removeprefix("file:")))
+    staged_last = [json.loads(one.model_dump_json()) for one in (*updates, *needs)]
+    for one in staged_last:
+        one.get("snapshot", {}).pop("timestamp-ms", None)
+    return [staged_last, listed, entries]
 
 
 def written(kind: type[ManifestWriterV2], place: Path, case: str, codec: Any) -> tuple[Any, list[Any]]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
 
-from pyiceberg.avro.codecs import AVRO_CODEC_KEY, CODEC_MAPPING_ICEBERG_TO_AVRO, AvroCompressionCodec
+from pyiceberg.avro.codecs import AVRO_CODEC_KEY, CODEC_MAPPING_ICEBERG_TO_AVRO
 from pyiceberg.avro.file import _SCHEMA_KEY, MAGIC, META_SCHEMA, SYNC_SIZE, AvroFileHeader, AvroOutputFile
 from pyiceberg.avro.resolver import construct_writer, resolve_writer
 from pyiceberg.avro.writer import Writer
@@ -20,16 +20,12 @@ from pyiceberg.io import OutputFile
 from pyiceberg.manifest import (
     DEFAULT_READ_VERSION,
     MANIFEST_LIST_FILE_SCHEMAS,
-    ManifestListWriter,
     ManifestListWriterV2,
     ManifestWriterV2,
     data_file_with_partition,
     manifest_entry_schema_with_data_file,
-    write_manifest_list,
 )
 from pyiceberg.schema import Schema
-from pyiceberg.table.update import snapshot
-from pyiceberg.typedef import TableVersion
 from pyiceberg.types import StructType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
@@ -95,26 +91,10 @@ class QuickManifest(ManifestWriterV2):
         return _AvroFile(self._output_file, _entries(self._spec.partition_type(self._schema)), self._meta)
 
 
-class _ManifestList(ManifestListWriterV2):
-    def __enter__(self) -> _ManifestList:
+class QuickManifestList(ManifestListWriterV2):
+    """A list of manifests."""
+
+    def __enter__(self) -> QuickManifestList:
         self._writer = _AvroFile(self._output_file, _lists(), self._meta)
         self._writer.__enter__()
         return self
-
-
-def _written_list(
-    format_version: TableVersion,
-    output_file: OutputFile,
-    snapshot_id: int,
-    parent_snapshot_id: int | None,
-    sequence_number: int | None,
-    avro_compression: AvroCompressionCodec,
-) -> ManifestListWriter:
-    if format_version != FORMAT_VERSION or sequence_number is None:
-        return write_manifest_list(
-            format_version, output_file, snapshot_id, parent_snapshot_id, sequence_number, avro_compression
-        )
-    return _ManifestList(output_file, snapshot_id, parent_snapshot_id, sequence_number, avro_compression)
-
-
-snapshot.write_manifest_list = _written_list  # type: ignore[attr-defined]

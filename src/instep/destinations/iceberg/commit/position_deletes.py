@@ -14,12 +14,11 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent, ManifestFile
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Operation, Summary
-from pyiceberg.table.update.snapshot import _MergeAppendFiles
 from pyiceberg.typedef import EMPTY_DICT
 from pyiceberg.types import LongType, StringType
 
 from instep.destinations.iceberg.commit.row_reader import Positions, RowReader
-from instep.destinations.iceberg.commit.snapshots import Producer
+from instep.destinations.iceberg.commit.snapshots import Append
 
 _PATH, _POS = 2147483546, 2147483545
 _SCHEMA = pa.schema(
@@ -108,7 +107,7 @@ def delete_file(of: DataFile, file: PositionFile) -> DataFile:
     return made
 
 
-class RowDelta(Producer, _MergeAppendFiles):
+class RowDelta(Append):
     """A snapshot that adds data files and delete files; what it replaces leaves with it."""
 
     def __init__(self, staged: Transaction, table: Table, deletes: Deletes, summary: Mapping[str, str]) -> None:

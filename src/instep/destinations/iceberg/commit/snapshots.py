@@ -22,18 +22,51 @@ from pyiceberg.manifest import (
 )
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table import Table, Transaction
-from pyiceberg.table.snapshots import Operation, Summary, UpdateMetrics, update_snapshot_summaries
-from pyiceberg.table.update.snapshot import _MergeAppendFiles, _OverwriteFiles, _SnapshotProducer
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary, UpdateMetrics, update_snapshot_summaries
+from pyiceberg.table.update import AddSnapshotUpdate, UpdatesAndRequirements
+from pyiceberg.table.update.snapshot import (
+    _MergeAppendFiles,
+    _new_manifest_list_file_name,
+    _OverwriteFiles,
+    _SnapshotProducer,
+)
 from pyiceberg.typedef import EMPTY_DICT
 
-from instep.destinations.iceberg.commit.manifests import QuickManifest
+from instep.destinations.iceberg.commit.manifests import QuickManifest, QuickManifestList
 from instep.destinations.iceberg.metadata.partition import place_of
-from instep.destinations.iceberg.metadata.updates import FORMAT_VERSION
+from instep.destinations.iceberg.metadata.updates import FORMAT_VERSION, ref_is, set_branch
 
 
 class Producer(_SnapshotProducer[Any]):
     """Manifests are looked into instead of left out by a filter of partitions, and partitions are counted instead of
     spelled: both go wrong for values that Python has no name for. What a commit writes is written on its own thread."""
+
+    def _commit(self) -> UpdatesAndRequirements:
+        """Write the manifests and their list; return the snapshot and the move of its branch."""
+        now, branch = self._transaction.table_metadata, self._target_branch
+        if now.format_version != FORMAT_VERSION or branch is None:
+            return super()._commit()
+        manifests, summary = self._manifests(), self._summary(self.snapshot_properties)
+        place = self._transaction._table.location_provider().new_metadata_location(
+            _new_manifest_list_file_name(snapshot_id=self._snapshot_id, attempt=0, commit_uuid=self.commit_uuid)
+        )
+        self._written_manifest_lists.append(place)
+        output, parent, number = self._io.new_output(place), self._parent_snapshot_id, now.next_sequence_number()
+        with QuickManifestList(output, self._snapshot_id, parent, number, self._compression) as written:
+            written.add_manifests(manifests)
+        snapshot = Snapshot.model_validate(
+            {
+                "snapshot-id": self._snapshot_id,
+                "parent-snapshot-id": parent,
+                "manifest-list": place,
+                "sequence-number": number,
+                "summary": summary,
+                "schema-id": now.current_schema_id,
+            }
+        )
+        head = now.refs[branch].snapshot_id if branch in now.refs else None
+        updates = (AddSnapshotUpdate(snapshot=snapshot), set_branch(branch, self._snapshot_id))
+        return updates, (ref_is(branch, head),)
 
     def _manifests(self) -> list[ManifestFile]:
         gone = by_spec(self._deleted_entries())  # before a file is written, as it may refuse
@@ -95,6 +128,14 @@ class Producer(_SnapshotProducer[Any]):
 
 class Append(Producer, _MergeAppendFiles):
     """Data files beside all others."""
+
+    def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
+        """Merge manifests where there are enough of them; else no thread is asked whether there are."""
+        data = [m for m in manifests if m.content == ManifestContent.DATA]
+        few = len(data) < self._min_count_to_merge and sum(m.manifest_length for m in data) <= self._target_size_bytes
+        if few and len({m.partition_spec_id for m in data}) <= 1:
+            return [*data, *(m for m in manifests if m.content != ManifestContent.DATA)]
+        return super()._process_manifests(manifests)
 
 
 def by_spec(entries: Iterable[ManifestEntry]) -> list[tuple[int, list[ManifestEntry]]]:

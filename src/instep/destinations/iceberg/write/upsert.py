@@ -49,6 +49,8 @@ from instep.stage.spec import StagedFile
 from instep.temporary import TemporaryFolder
 
 MEMORY = "600MB"
+SOON_JOINED = 30_000
+"""Rows of both sides whose join takes less time than to set equal rows aside."""
 _KINDS = {"TIMESTAMP_NTZ": "TIMESTAMP", "TIMESTAMP": "TIMESTAMPTZ", "STRING": "VARCHAR"}
 _LOCK = threading.Lock()
 _OUT_OF_REACH = (
@@ -102,7 +104,7 @@ def find_delta(plan: MergePlan, staged: RowReader, keys: RowReader | None, table
     with _LOCK:
         db = _engine().cursor()
     with db:
-        if not (_is_whole(plan) and set_equal_aside(db, _whole_compare(plan, staged, table))):
+        if not (_sets_aside(plan, staged, table) and set_equal_aside(db, _whole_compare(plan, staged, table))):
             db.register("r", numbered(staged, _compared(plan), plan.cursor))
             db.register("t", numbered(table, [*_compared(plan), *_deleted(plan)], plan.cursor))
         if keys is not None:
@@ -116,8 +118,10 @@ def find_delta(plan: MergePlan, staged: RowReader, keys: RowReader | None, table
         return _read(db, plan, table.rows)
 
 
-def _is_whole(plan: MergePlan) -> bool:
-    return plan.complete and not plan.keys and not plan.requested
+def _sets_aside(plan: MergePlan, staged: RowReader, table: RowReader) -> bool:
+    """Return whether equal rows are set aside before the join: those of whole tables, unless they are soon joined."""
+    whole = plan.complete and not plan.keys and not plan.requested
+    return whole and staged.rows + table.rows > SOON_JOINED
 
 
 @dataclass(frozen=True)
