@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from files_world import new_store, touch, write, write_parquet
-from instep.errors import ConnectError, ReadError
+from instep.errors import ConnectError, ReadError, SourceLost
 from instep.sources.base import CursorRange
 from instep.sources.files import formats, listing
 from instep.sources.files.config import FilesConfig
@@ -456,6 +456,17 @@ def test_a_file_that_changes_after_it_was_listed(drop: Drop, folder: Path) -> No
         write(path, "a,b\n1,2\n")
         assert snapshot.changed_tables(snapshot.discover().catalog) == {("files", "t")}
         with pytest.raises(ReadError, match="was changed or taken away"):
+            batches(snapshot, chunks)
+
+
+def test_a_folder_that_is_lost_while_it_is_read(drop: Drop, folder: Path) -> None:
+    """As a server that is lost: a file that was taken away alone is a ReadError, after which other tables go on."""
+    write(folder / "t" / "a.csv", "a\n1\n")
+    with drop().snapshot() as snapshot:
+        [table] = snapshot.discover().catalog.tables
+        chunks = snapshot.chunks(accept(table), "t", EVERYTHING)
+        folder.rename(folder.parent / "elsewhere")
+        with pytest.raises(SourceLost, match=r"(?s)^t: .*is not a folder.*`instep sync` again"):
             batches(snapshot, chunks)
 
 

@@ -83,10 +83,7 @@ def _all(config: FilesConfig, place: StorageFolder) -> Iterable[tuple[FileState,
     with _reached(config):
         filesystem, root = place.resolve("")
         root = root.rstrip("/")
-        if place.local is not None and filesystem.get_file_info(root).type != fs.FileType.Directory:
-            raise ConnectError(
-                f"{config.path} is not a folder", hint="check `path`; relative paths start at the project folder"
-            )
+        _check_folder(config, filesystem, root)
         found = filesystem.get_file_info(fs.FileSelector(root, recursive=True))
         if place.local is not None:
             found = _named(config, Path(root), found)
@@ -130,6 +127,25 @@ def _check_links(config: FilesConfig, paths: Iterable[str]) -> None:
                 f"{path} leads out of {config.path}: a source that comes from an API reads its own folder alone",
                 hint="take the link away, or describe the source in instep.yml",
             )
+
+
+def _check_folder(config: FilesConfig, filesystem: Any, root: str) -> None:
+    """Raise an error if the folder is not there or cannot be reached. An object store has no folders: any answer
+    will do."""
+    from pyarrow import fs
+
+    found = filesystem.get_file_info(root)
+    if config.folder.local is not None and found.type != fs.FileType.Directory:
+        raise ConnectError(
+            f"{config.path} is not a folder", hint="check `path`; relative paths start at the project folder"
+        )
+
+
+def check_reachable(config: FilesConfig) -> None:
+    """Raise ConnectError if the folder has gone or its storage does not answer."""
+    with _reached(config):
+        filesystem, root = config.folder.resolve("")
+        _check_folder(config, filesystem, root.rstrip("/"))
 
 
 @contextmanager
