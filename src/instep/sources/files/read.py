@@ -66,6 +66,8 @@ class SeenFiles:
     waiting: Mapping[str, tuple[FileState, ...]] = field(default_factory=dict)
     history: Mapping[str, tuple[SeenFile, ...]] = field(default_factory=dict)
     """Has every version that was ever seen, by path, in order."""
+    unread: Mapping[str, tuple[FileState, ...]] = field(default_factory=dict)
+    """Files that no reader takes: see `FileListing`."""
 
 
 def inspect_folder(
@@ -89,7 +91,7 @@ def inspect_folder(
         if again := [f.name for f in files if f.name in known]:
             broken[table] = f"{again[0]} is being written: it is read once it has not changed for {config.settle:g} s"
     tables = {t: _files(config, t, files, found[t]) for t, files in listed.files.items() if t not in broken}
-    return SeenFiles(tables, broken, listed.unsettled, known)
+    return SeenFiles(tables, broken, listed.unsettled, known, listed.unread)
 
 
 def _by_path(seen: Sequence[SeenFile]) -> dict[str, tuple[SeenFile, ...]]:
