@@ -207,8 +207,9 @@ class _ConformedBatch:
 
     def _refusal_reason(self, at: int) -> str:
         """Return the reason for refusing the row; a value that did not fit outranks a NULL."""
+        required = set(self._required())
         for column in self.spec.columns:
-            if column.name in self._required() and not self.values[column.name][at].is_valid:
+            if column.name in required and not self.values[column.name][at].is_valid:
                 unfit = self.casts[column.name].invalid_values.get(at)
                 what = NULL_KEY if column.key else NULL_REQUIRED
                 return f"{what} ({column.path}{': ' + unfit if unfit else ''})"
