@@ -228,3 +228,58 @@ def test_the_way_of_large_work_is_in_the_plan_and_with_the_run(shop: Shop, desti
     shop.ok("sync")
     assert ("shop.sizes: merge" in shop.ok("plan", "--all").out) == in_parts
     assert shop.ok("verify", "--table", "main.sizes")
+
+
+IN_PARTS = "in parts, one after the other in this process"
+ALIKE = f"in this process if at most `upsert_rows` rows differ, otherwise {IN_PARTS}"
+BY_SPARK = "by Spark alone: set `engine: spark`"
+DELTA, ICEBERG = "delta, warehouse: lake, upsert_rows: ", "iceberg, warehouse: lake, upsert_rows: "
+CURSOR = "cursor: at, deletes: ignore"
+MERGES = [
+    ("a whole table that fits", f"{DELTA}8", "deletes: hard", {}),
+    ("a whole table of rows that are alike", f"{DELTA}2", "deletes: hard", {"merge": ALIKE}),
+    ("a whole table", f"{DELTA}1", "deletes: hard", {"merge": IN_PARTS}),
+    ("rows behind a cursor", f"{DELTA}1", CURSOR, {"merge": IN_PARTS}),
+    ("rows behind a cursor, and keys", f"{DELTA}7", "cursor: at", {"merge": IN_PARTS}),
+    ("rows from a value on", f"{DELTA}1", "cursor: at, mode: append", {}),
+    ("rows in the place of all", f"{DELTA}1", "mode: full_refresh", {}),
+    ("versions", f"{DELTA}1", "history: true", {"history": IN_PARTS, "merge": IN_PARTS}),
+    ("a whole table that fits", f"{ICEBERG}8", "deletes: hard", {}),
+    ("a whole table", f"{ICEBERG}1", "deletes: hard", {"merge": BY_SPARK}),
+    ("rows behind a cursor", f"{ICEBERG}1", CURSOR, {}),
+    ("rows behind a cursor, and keys", f"{ICEBERG}7", "cursor: at", {"merge": BY_SPARK}),
+    ("rows from a value on", f"{ICEBERG}1", "cursor: at, mode: append", {"merge": BY_SPARK}),
+    ("a whole table", "duckdb, path: lake.duckdb", "deletes: hard", {}),
+]
+
+
+@pytest.mark.parametrize(
+    ("destination", "settings", "large"),
+    [m[1:] for m in MERGES],
+    ids=[f"{m[1].partition(',')[0]} {m[0]}" for m in MERGES],
+)
+def test_the_path_of_a_merge_is_the_one_that_the_plan_tells(
+    shop: Shop, destination: str, settings: str, large: dict[str, str]
+) -> None:
+    text = PROJECT.replace("{type: iceberg, warehouse: lake}", f"{{type: {destination}}}").replace(
+        "policy: careful}", f"policy: careful, tables: {{main.sizes: {{{settings}}}}}}}"
+    )
+    assert settings in text
+    shop.write(text=f"{text}engine: local\n")
+    shop.sql("create table sizes (id integer primary key, at integer not null)")
+    shop.sql("insert into sizes values (1, 1), (2, 2), (3, 3), (4, 4)")
+    shop.ok("sync", "--table", "main.sizes")
+    shop.sql("update sizes set at = 5 where id = 4")
+    found = {one["operation"]: one["by"] for one in shop.json("plan", "--all")["large"] if "sizes" in one["table"]}
+    assert found == large
+    done = shop.run("sync", "--table", "main.sizes")
+    if BY_SPARK in large.values():
+        assert "cannot be merged without Spark" in done.out
+        return
+    assert done.code == 0, done.out + done.err
+    with shop.store() as store:
+        run = store.runs.latest("shop", "sync")
+    parts = [one for one, by in large.items() if by == IN_PARTS]
+    assert [f"main.sizes: {one}" in str(run and run.detail) for one in ("history", "merge")] == [
+        one in parts for one in ("history", "merge")
+    ]

@@ -21,7 +21,7 @@ def test_status_before_the_first_run(shop: Shop) -> None:
         {
             "connection": "shop", "last_run": None, "schema_version": 0, "schema_label": "", "waiting_changes": 0,
             "pauses": [], "backfills": [], "copies": [], "old_names": [], "maintained": [], "tables": [],
-            "quarantine": {}, "quarantined": 0, "reselected": [], "partial": [], "freshness": [],
+            "quarantine": {}, "quarantined": 0, "unread": {}, "reselected": [], "partial": [], "freshness": [],
             "freshness_counts": {}, "log": None, "more": {},
         }
     ]  # fmt: skip

@@ -56,12 +56,17 @@ def standing(world: World) -> dict[str, Any]:
 
 
 def said(world: World) -> str:
-    """What became of a sync, as text."""
+    """What became of a sync whose source was lost, as text. Each table that failed counts as one without a source, so
+    that a run of these alone ends with the exit code of that."""
     try:
         report = world.sync()
     except InstepError as error:
-        return str(error)
-    return "\n".join(t.error for t in report.tables)
+        text, lost = str(error), error.exit_code == 4
+    else:
+        text = "\n".join(t.error for t in report.tables)
+        lost = {".".join(t.table) for t in report.tables if t.status == "failed"} <= set(report.unread)
+    assert lost, text
+    return text
 
 
 def password_of(world: World) -> str:

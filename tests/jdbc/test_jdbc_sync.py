@@ -19,6 +19,7 @@ import psycopg
 import pytest
 
 from contract.sources import Case
+from fault_proxy import CALM, Fault, before
 from instep.errors import ConnectError, InstepError, SetupError
 from instep.model import Check
 from instep.project.sections.jdbc import JdbcJar
@@ -120,6 +121,38 @@ def test_one_table_fails_alone_and_says_why(postgres: Database, tmp_path: Path) 
         report = world.sync()
         assert world.statuses(report) == {"good": "done", "bad": "failed", "slow": "failed"}
         say_why({t.table[1]: t.error for t in report.tables})
+
+
+PHASES: dict[str, Fault] = {
+    "connect": Fault(times=0),
+    "schema": Fault(mark=b"pg_catalog", down=50, times=0),
+    "rows": Fault(mark=b'"c1"', down=200_000, times=0),
+    "query": Fault(mark=b'"c1"', unheard=True, times=0),
+}
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_source_that_is_lost_ends_with_the_exit_code_of_lost_sources(
+    postgres: Database, tmp_path: Path, phase: str
+) -> None:
+    """As for the sources that this product reads by itself; the tables and the next command are named."""
+    postgres.execute("CREATE TABLE t (id int PRIMARY KEY, pad text)")
+    postgres.execute("INSERT INTO t SELECT i, repeat('x', 1000) FROM generate_series(1, 1000) i")
+    with before(postgres.config.port) as proxy, world_of(postgres, tmp_path, port=proxy.port) as world:
+        proxy.set(PHASES[phase])
+        try:
+            report = world.sync()
+        except InstepError as error:
+            text, lost = str(error), error.exit_code == 4
+        else:
+            text, lost = report.tables[0].error, report.has_no_source and "public.t" in report.tables[0].error
+        assert proxy.strikes
+        assert lost, text
+        assert "instep source test" in text
+        assert postgres.config.password not in text
+        proxy.set(CALM)
+        assert world.sync().status == "done"
+        assert world.differing() == {}
 
 
 def test_a_driver_that_comes_after_the_session_says_as_much(postgres: Database, tmp_path: Path) -> None:

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from files_world import new_store, touch, write, write_parquet
-from instep.errors import ConnectError, ReadError
+from instep.errors import ConnectError, ReadError, SourceLost
 from instep.sources.base import CursorRange
 from instep.sources.files import formats, listing
 from instep.sources.files.config import FilesConfig
@@ -483,6 +484,53 @@ def test_a_file_that_changes_after_it_was_listed(drop: Drop, folder: Path) -> No
         write(path, "a,b\n1,2\n")
         assert snapshot.changed_tables(snapshot.discover().catalog) == {("files", "t")}
         with pytest.raises(ReadError, match="was changed or taken away"):
+            batches(snapshot, chunks)
+
+
+class CountedSchema:
+    """A file's schema that counts how often all of its names are listed."""
+
+    def __init__(self, schema: pa.Schema, listed: list[int]) -> None:
+        self.schema, self.listed = schema, listed
+
+    @property
+    def names(self) -> list[str]:
+        self.listed.append(len(self.schema.names))
+        return list(self.schema.names)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.schema, name)
+
+
+@pytest.mark.parametrize("width", [3, 300])
+def test_the_names_of_a_wide_file_are_listed_once(
+    drop: Drop, folder: Path, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    """Arrow makes a new list of all of them each time."""
+    write_parquet(folder / "t.parquet", {f"c{n}": [n] for n in range(width)})
+    listed: list[int] = []
+
+    class Opened(pq.ParquetFile):  # type: ignore[misc]
+        @property
+        def schema_arrow(self) -> Any:
+            return CountedSchema(super().schema_arrow, listed)
+
+    read = accept(find(drop(), "t"))
+    monkeypatch.setattr("instep.sources.files.parquet.pq.ParquetFile", Opened)
+    with drop().snapshot() as snapshot:
+        [batch] = batches(snapshot, snapshot.chunks(read, "t", EVERYTHING))
+    assert batch.num_columns == width
+    assert listed == [width]
+
+
+def test_a_folder_that_is_lost_while_it_is_read(drop: Drop, folder: Path) -> None:
+    """As a server that is lost: a file that was taken away alone is a ReadError, after which other tables go on."""
+    write(folder / "t" / "a.csv", "a\n1\n")
+    with drop().snapshot() as snapshot:
+        [table] = snapshot.discover().catalog.tables
+        chunks = snapshot.chunks(accept(table), "t", EVERYTHING)
+        folder.rename(folder.parent / "elsewhere")
+        with pytest.raises(SourceLost, match=r"(?s)^t: .*is not a folder.*`instep sync` again"):
             batches(snapshot, chunks)
 
 

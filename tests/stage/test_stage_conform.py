@@ -75,6 +75,31 @@ def test_a_spec_that_does_not_match_its_table_is_refused(change: Any, message: s
         check_spec(spec)
 
 
+class CountedName(str):
+    """A name that counts how often it is put into a set or looked up."""
+
+    __slots__ = ()
+    hashed = 0
+
+    def __hash__(self) -> int:
+        CountedName.hashed += 1
+        return super().__hash__()
+
+    def __eq__(self, other: object) -> bool:
+        return super().__eq__(other)
+
+
+def test_the_check_of_a_wide_table_takes_its_columns_a_few_times_each() -> None:
+    took = {}
+    for width in (50, 500):
+        spec = spec_of([column(CountedName(f"c{n}"), "int64") for n in range(width)])
+        CountedName.hashed = 0
+        check_spec(spec)
+        took[width] = CountedName.hashed
+    assert took[50]
+    assert took[500] <= 11 * took[50]
+
+
 def test_another_number_of_columns_than_read_is_refused() -> None:
     with pytest.raises(StageError, match=r"public\.things: 2 columns were read, the source returned 1"):
         conform(batch(a=[1]), spec_of([ID, NAME]))

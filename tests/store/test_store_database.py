@@ -23,6 +23,30 @@ from instep.model import TableRun
 from instep.store.store import Store
 from work_count import calls_of
 
+ON_A_FULL_DISK = """
+import os, sys
+from instep.errors import ConnectError
+from instep.store.store import Store
+
+place, fill = f"sqlite:///{sys.argv[1]}/state.db", os.path.join(sys.argv[1], "fill")
+with Store(place) as store:
+    store.pauses.pause("c", "before")
+with open(fill, "wb", buffering=0) as file:
+    try:
+        while file.write(bytes(4096)):
+            pass
+    except OSError:
+        pass
+try:
+    with Store(place) as store:
+        store.runs.claim("c", "sync")
+except ConnectError as error:
+    print(" ".join(str(error).split()))
+os.unlink(fill)
+with Store(place) as store:
+    print(f"{store.pauses.connection('c').reason}: a run {store.runs.claim('c', 'sync').fence}")
+"""
+
 
 def modes(folder: Path) -> dict[str, int]:
     return {file.name: file.stat().st_mode & 0o777 for file in folder.iterdir()}
@@ -174,6 +198,19 @@ class TestBadPlaces:
             assert "nothing was changed" in error.value.hint
             assert store.events.after() == []
             assert store.pauses.connection("c") is not None
+
+    def test_a_disk_without_room_for_a_run(self, tmp_path: Path) -> None:
+        """SQLite tells it as an error of the disk. A run can be claimed again when there is room."""
+        mounted = ["unshare", "-rm", "sh", "-c", f'mount -t tmpfs -o size=4m none {tmp_path} && exec "$@"', "sh"]
+        if not shutil.which("unshare") or subprocess.run([*mounted, "true"], capture_output=True).returncode:
+            pytest.skip("this machine mounts no disk for a test")
+        ran = subprocess.run(
+            [*mounted, sys.executable, "-c", ON_A_FULL_DISK, str(tmp_path)], capture_output=True, text=True, check=True
+        )
+        full, free = ran.stdout.splitlines()
+        assert "/state.db cannot be used: the disk is full (0 bytes are free)" in full
+        assert "then run the command again; what was committed before is whole" in full
+        assert free == "before: a run 1"
 
     @pytest.mark.skipif(not shutil.which("setpriv") or os.geteuid() != 0, reason="needs a second user")
     def test_a_folder_that_may_not_be_written(self) -> None:

@@ -16,6 +16,7 @@ from contract.sources import Case
 from files_world import new_store, write, write_parquet
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
 from instep.errors import ConnectError
+from instep.project.sections.file_settings import FileOptions
 from instep.project.sections.tables import TableSettings
 from instep.schema.selection.selection import Selection, patterns
 from instep.sources.base import Source
@@ -265,6 +266,62 @@ def test_verify_counts_records_that_are_no_rows_as_long_as_their_file_has_them(d
     world.sync()
     found = world.verify()["t"]
     assert (found.equal, found.held_rows, found.stale, found.waits) == (True, 0, 2, False)
+
+
+def test_files_that_no_reader_takes_are_named_until_a_setting_leaves_them_out(drop: Drop) -> None:
+    """Once a table, counted; beside the tables once for all that is no data."""
+    world = drop.world
+    for name in ("t/a.csv", "t/b.avro", "t/c/d.zip", "t/e.avro", "only/x.orc", "notes/x.md", "y.md", "z.txt", "u.xlsx",
+                 ".hidden.orc", "_SUCCESS", "t/.a.csv.crc"):  # fmt: skip
+        drop.write(name, "n\n1\n")
+    told = {
+        "files.t": "3 files are not read, for no reader takes the format (.avro 2, .zip 1; t/b.avro)",
+        "files.notes": "1 file is not read, for no reader takes the format (.md 1; notes/x.md)",
+        "files": "2 files are not read, for no reader takes the format (.md 1, .txt 1; y.md)",
+    }
+    failing = {"only": "only/x.orc", "u": "u.xlsx"}
+    for stored in (False, True):  # what was seen before is told as well
+        report = world.sync()
+        assert world.statuses(report) == {"t": "done", "only": "failed", "u": "failed"}
+        for table in report.tables:
+            assert failing.get(table.table[1], "") in table.error
+        for notes in (report.notes, world.preview().detection.notes):
+            for place, text in told.items():
+                assert [note for note in notes if note.startswith(f"{place}: {text}")], (stored, notes)
+    assert world.store.discoveries.unread(["shop"])["shop"].keys() == {("files", n) for n in ("t", "notes", "")}
+    verdicts = world.verify()
+    assert (verdicts["t"].equal, verdicts["t"].waits, told["files.t"] in verdicts["t"].unread) == (True, True, True)
+    drop.config = drop.config.model_copy(
+        update={
+            "skip": ("*.md", "*.TXT"),
+            "options": {
+                "t": FileOptions(skip=("*.avro", "t/c/*")),
+                "only": FileOptions(skip=("*.orc",)),
+                "u": FileOptions(skip=("u.*",)),
+            },
+        }
+    )
+    drop.config.model_fields_set.add("skip")
+    report = world.sync()
+    assert (report.status, [note for note in report.notes if "not read" in note]) == ("done", [])
+    assert not world.verify()["t"].waits
+
+
+def test_each_real_folder_is_read_once(drop: Drop) -> None:
+    """Whatever links lead to it: one within itself, several from beside it, one to a folder elsewhere."""
+    elsewhere = drop.folder.parent / "elsewhere"
+    elsewhere.mkdir()
+    drop.write("t/a.csv", "n\n1\n")
+    drop.write("t/deep/b.csv", "n\n2\n")
+    write(elsewhere / "c.csv", "n\n3\n")
+    links = {"t/deep/up": drop.folder / "t", "a-link": drop.folder / "t", "t/self": drop.folder, "far": elsewhere,
+             "far/back": drop.folder, "t/none": drop.folder / "none"}  # fmt: skip
+    for name, target in links.items():
+        (drop.folder / name).symlink_to(target)
+    (drop.folder / "t/loop.csv").symlink_to(drop.folder / "t/loop.csv")
+    world = drop.world
+    assert world.statuses(world.sync()) == {"t": "done", "far": "done"}
+    assert (sorted(world.rows("t", "n")), world.rows("far", "n")) == ([(1,), (2,)], [(3,)])
 
 
 @pytest.mark.parametrize(("name", "ok"), [("t\udcff.csv", False), ("t/\udcff.csv", False), ("\udcff.txt", True),

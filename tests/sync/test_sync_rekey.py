@@ -9,8 +9,10 @@ from events.shows import shows
 from instep.errors import Blocked
 from instep.project.sections.tables import TableSettings
 from instep.sync.operations import set_key as rekey
+from instep.sync.quarantine.replay import replay
 from instep.sync.schema_changes import undo
 from instep.sync.schema_changes.key_counts import RowCounts
+from quarantined import pending_of
 from sync_world import MakeWorld, World, counts, preset
 
 PAIRS = "CREATE TABLE t (id int PRIMARY KEY, v int NOT NULL, w int)"
@@ -45,6 +47,29 @@ def test_rekey_keeps_the_rows(paused: World) -> None:
     assert paused.rows("t") == [(1, 1, 1), (1, 2, 4), (2, 1, 2), (3, 3, 3)]
     assert paused.differing() == {}
     assert paused.preview().plan.steps == ()
+
+
+def test_what_is_in_quarantine_is_found_by_the_new_key_at_once(world: World) -> None:
+    """Without a read of the table in between; the read that follows finds the same entries again."""
+    world.run("CREATE TABLE t (id int PRIMARY KEY, v int NOT NULL, a int)", "INSERT INTO t VALUES (1, 7, 5), (2, 8, 6)")
+    world.sync()
+    world.run("ALTER TABLE t ALTER a TYPE varchar(9)", "UPDATE t SET a = 'x' WHERE id = 2")
+    world.sync()
+    world.run("ALTER TABLE t DROP CONSTRAINT t_pkey", "ALTER TABLE t ADD PRIMARY KEY (v)")
+    world.sync()
+    set_key(world, "v")
+    [entry] = pending_of(world.context)
+    assert (entry.key, entry.original, entry.status) == ('{"v":"8"}', "x", "held")
+    [review] = world.store.reviews.find("shop", ("open",))
+    assert review.kind == "column.retyped"
+    world.sync()
+    assert [e.id for e in pending_of(world.context)] == [entry.id]
+    world.answer("approved")
+    world.evolve()
+    [done] = replay(world.context)
+    assert (done.updated, done.held) == (1, 0)
+    assert sorted(world.rows("t", "v", "a")) == [(7, "5"), (8, "x")]
+    assert pending_of(world.context) == []
 
 
 def test_the_destination_knows_the_key(paused: World) -> None:

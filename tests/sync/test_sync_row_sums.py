@@ -216,8 +216,8 @@ class Frames:
     def batch_normalizer(self) -> Callable[[Chunk, pa.RecordBatch], pa.RecordBatch]:
         return as_it_is
 
-    def read_error(self, error: BaseException) -> str:
-        return str(error)
+    def failure(self, error: BaseException, subject: str) -> None:
+        return None
 
 
 @pytest.mark.parametrize("known", [True, False])

@@ -141,6 +141,16 @@ class Merge:
     requested: tuple[StagedFile, ...] = ()
 
 
+MergePath = Literal["process", "alike", "parts", "spark", "database"]
+"""Where the rows of a merge meet: in this process; there if most of them are alike, otherwise in parts; in parts, by
+tasks of Spark or one after the other; by Spark alone; in the database."""
+
+
+def expected_file(rows: int, size: int) -> StagedFile:
+    """Return a stand-in for files that are not staged yet, to choose the path of a merge by."""
+    return StagedFile("", 0, "", rows, size, b"")
+
+
 @dataclass(frozen=True)
 class LoadOutcome:
     """Rows changed by one load, as far as the destination counts them. Of the keys of a whole source table

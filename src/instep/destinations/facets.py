@@ -26,6 +26,7 @@ from instep.destinations.base import (
     Maintained,
     MaintenanceSpec,
     Merge,
+    MergePath,
     Ref,
     RowLookup,
     RowUpdate,
@@ -205,6 +206,10 @@ class WriteFacet(Protocol):
     def is_large(self, ref: Ref, files: Sequence[StagedFile] = ()) -> bool:
         """Return whether the table's rows and those of the files are more than the setting lets this process work on,
         from metadata alone. False where a server does the work."""
+        ...
+
+    def merge_path(self, ref: Ref, files: Sequence[StagedFile], how: Merge) -> MergePath:
+        """Return the path that `merge` takes with these files, from metadata alone: `merge` goes by it, too."""
         ...
 
     def fill_size(self, ref: Ref, columns: Mapping[str, int]) -> FillSize:

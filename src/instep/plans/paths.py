@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from instep.bootstrap import App
+    from instep.destinations.base import Merge, MergePath, TableSize
     from instep.destinations.facets import Destination
     from instep.model import EngineUse
+    from instep.schema.catalog.catalog import Table
     from instep.schema.planning.step import Step
+    from instep.sources.base import TableStats
+    from instep.stage.spec import StagedFile
     from instep.sync.schema_changes.evolve import PlanPreview
+    from instep.sync.table_mode import TableMode
 
 Line = tuple[str, str]
 _DATABASES = ("duckdb", "postgres")
-_JOINED = ("upsert", "cdc", "stream")
-"""Modes whose rows are joined with those of the table."""
 
 
 def large_work(
@@ -48,14 +52,59 @@ def _merges(
     app: App, connection: str, destination: Destination, found: PlanPreview, engine: EngineUse
 ) -> Iterator[dict[str, Any]]:
     from instep.schema.planning.naming import destination_ref
+    from instep.sync.loading.history import reads_by_tasks
 
-    naming = app.sync_context(connection).naming
-    joined = [t for t in found.plan.after.tables if t.ref in found.choices and found.choices[t.ref].mode in _JOINED]
-    sizes = destination.schema.sizes([destination_ref(t, naming) for t in joined])
-    for ref, size in sizes.items():
-        if size.rows and destination.write.is_large(ref):
-            needs = engine.name != "spark" and destination.kind == "iceberg"
-            yield _entry(ref, "merge", size.rows, "by Spark alone: set `engine: spark`" if needs else _parts(engine))
+    naming, stats = app.sync_context(connection).naming, found.detection.discovery.stats
+    tables = {destination_ref(t, naming): t for t in found.plan.after.tables if t.ref in found.choices}
+    for ref, size in destination.schema.sizes(list(tables)).items():
+        table = tables[ref]
+        if not size.rows or (load := _expected(table, found.choices[table.ref], size, stats.get(table.ref))) is None:
+            continue
+        if table.history and reads_by_tasks(destination.write, ref, [*load.files, *load.how.keys]):
+            yield _entry(ref, "history", size.rows, _parts(engine))
+        by = _merge_text(destination.write.merge_path(ref, load.files, load.how), engine)
+        if by:
+            yield _entry(ref, "merge", size.rows, by)
+
+
+@dataclass(frozen=True)
+class _ExpectedMerge:
+    """What a sync is expected to merge. Of the rows that a cursor or a log brings, nobody knows how many they are."""
+
+    how: Merge
+    files: tuple[StagedFile, ...] = ()
+
+
+def _expected(table: Table, choice: TableMode, size: TableSize, stats: TableStats | None) -> _ExpectedMerge | None:
+    """Return the merge of the next sync, None where rows are replaced or added without one."""
+    from instep.destinations.base import Merge, expected_file
+
+    rows = (stats.rows if stats else None) or size.rows or 0
+    whole = (expected_file(rows, (size.bytes or 0) * rows // max(size.rows or 0, 1)),)
+    key = tuple(c.alias or c.name for c in (table.by_name[name] for name in table.key))
+    if choice.mode == "append":
+        cursor = table.by_name[choice.cursor] if choice.cursor else None
+        return _ExpectedMerge(Merge((), since=(cursor.alias or cursor.name, ""))) if cursor else None
+    if choice.mode == "full_refresh" and not (key and any(c.retained for c in table.columns)):
+        return None
+    if choice.mode in ("cdc", "stream"):
+        return _ExpectedMerge(Merge(key))
+    if choice.cursor is None or choice.mode == "full_refresh":
+        return _ExpectedMerge(Merge(key, complete=True, deletes=choice.deletes), whole)
+    keys = (expected_file(rows, 0),) if choice.deletes != "ignore" else ()
+    return _ExpectedMerge(Merge(key, keys=keys, deletes=choice.deletes))
+
+
+def _merge_text(path: MergePath, engine: EngineUse) -> str:
+    """Return where the rows of a merge meet, "" where that need not be told."""
+    match path:
+        case "alike":
+            return f"in this process if at most `upsert_rows` rows differ, otherwise {_parts(engine)}"
+        case "parts":
+            return _parts(engine)
+        case "spark":
+            return _parts(engine) if engine.name == "spark" else "by Spark alone: set `engine: spark`"
+    return ""
 
 
 def _parts(engine: EngineUse) -> str:

@@ -24,6 +24,7 @@ from instep.destinations.base import (
     InvalidValueCount,
     LoadOutcome,
     Merge,
+    MergePath,
     Ref,
     RowLookup,
     RowUpdate,
@@ -86,8 +87,14 @@ class ShardWrite:
         self, spark: SparkStart | None, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit
     ) -> LoadOutcome:
         """Merge by the shard's name and the key, again if other shards were in the way."""
-        own = replace(how, key=(self.column, *how.key)) if how.key else how
-        return retry_commit(lambda: self.part.merge(spark, ref, files, own, commit))
+        return retry_commit(lambda: self.part.merge(spark, ref, files, self._by_shard(how), commit))
+
+    def _by_shard(self, how: Merge) -> Merge:
+        return replace(how, key=(self.column, *how.key)) if how.key else how
+
+    def merge_path(self, ref: Ref, files: Sequence[StagedFile], how: Merge) -> MergePath:
+        """Return the path of the merge in the shared table."""
+        return self.part.merge_path(ref, files, self._by_shard(how))
 
     def fill_size(self, ref: Ref, columns: Mapping[str, int]) -> FillSize:
         """Estimate filling columns of the shard's rows."""

@@ -41,6 +41,14 @@ class Discovery:
     silent: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
     begun: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
     broken: frozenset[tuple[str, ...]] = frozenset()
+    unread: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """Why a part of a table is not read that nobody has left out, such as files of a format without a reader. The
+    tables need not be in the catalog."""
+
+
+def object_path(ref: tuple[str, ...]) -> str:
+    """Return a table, or what has no table, for people."""
+    return ".".join(filter(None, ref))
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from instep.errors import InstepError, ReadError
+from instep.errors import InstepError
 from instep.spark.extract import TASKS_PER_CORE, ExtractTask, RunningJob, cores, run_parts
 from instep.spark.failure import explain
 from instep.spark.frames import BatchNormalizer, FrameReader, SparkBatches
@@ -203,10 +203,8 @@ def _collected(spark: SparkSession, reader: object, frame: Callable[[], DataFram
     except Exception as error:
         if isinstance(error, InstepError):
             raise
-        if isinstance(reader, FrameReader) and ("java.sql." in str(error) or "SQLException" in str(error)):
-            hint = "check it with `instep source test`, then run it again"
-            raise ReadError(f"reading failed: {reader.read_error(error)}", hint=hint) from error
-        raise explain(error) from error
+        failure = reader.failure(error, "the source") if isinstance(reader, FrameReader) else None
+        raise failure or explain(error) from error
     finally:
         with suppress(Exception):  # the JVM may be gone
             spark.removeTag(tag)

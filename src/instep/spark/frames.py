@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from instep.errors import InstepError, ReadError
+from instep.errors import InstepError
 from instep.spark.failure import explain
 from instep.spark.payload import check_size, job_tag, packed, unpacked
 from instep.spark.task_progress import TaskProgress, collect
@@ -43,8 +43,9 @@ class FrameReader(Protocol):
         """Makes a partition's batch what `read` of a session yields; travels to tasks, so it holds no login."""
         ...
 
-    def read_error(self, error: BaseException) -> str:
-        """Return what the source said, without secrets, on one line."""
+    def failure(self, error: BaseException, subject: str) -> InstepError | None:
+        """Return the error of a job in which the source failed, without secrets: SourceLost if the source has gone.
+        None where Spark itself failed. `subject` names what was being read."""
         ...
 
 
@@ -153,13 +154,7 @@ class _TableJob:
         """Return what the source said, where it is the source that failed."""
         if isinstance(error, InstepError):
             return error
-        if "UnknownReason" in str(error):  # the driver process cannot load the exception's class
-            why = "what the driver said was lost, for this session was started without its jar"
-            return ReadError(f"{self.chunks[0].table}: reading failed; {why}", hint="look into the executors' logs")
-        if "java.sql." in str(error) or "SQLException" in str(error):
-            hint = "check it with `instep source test`, then sync again"
-            return ReadError(f"{self.chunks[0].table}: reading failed: {self.reader.read_error(error)}", hint=hint)
-        return explain(error)
+        return self.reader.failure(error, self.chunks[0].table) or explain(error)
 
     def cancel(self) -> None:
         with suppress(Exception):  # it may be over

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from instep.errors import ConnectError, InstepError, ReadError, SetupError
+from instep.errors import ConnectError, InstepError, ReadError, SetupError, SourceLost
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -157,16 +157,14 @@ class JdbcConnection:
 
     @contextmanager
     def describing(self, doing: str) -> Iterator[None]:
-        """Turn whatever the driver raises into a ReadError that names what was being done."""
+        """Turn whatever the driver raises into a ReadError that names what was being done, SourceLost if the database
+        has gone."""
         try:
             yield
         except InstepError:
             raise
         except Exception as error:
-            raise ReadError(
-                f"{self.what}: {doing} failed: {self.login.clean(driver_message(error))}",
-                hint="check the connection with `instep source test`",
-            ) from None
+            raise read_failure(self.login, error, f"{self.what}: {doing}") from None
 
     def metadata(self) -> Any:
         return self.raw.getMetaData()
@@ -324,20 +322,87 @@ _THROWN = re.compile(r"(?:^|: |Caused by: )([\w.$]+(?:Exception|Error|Fault)): (
 
 def driver_message(error: BaseException) -> str:
     """Return what the driver said, on one line: the outermost SQLException, or the innermost cause if there is none."""
-    thrown = _chain(getattr(error, "java_exception", None)) or _THROWN.findall(str(error))
+    thrown = _thrown_by(error)
     if not thrown:
         lines = str(error).strip().splitlines()
         return lines[0][:400] if lines else type(error).__name__
-    of_sql = [text for name, text in thrown if "SQL" in name and "spark" not in name]
-    return " ".join((of_sql[0] if of_sql else thrown[-1][1]).split())[:400]
+    of_sql = [one.text for one in thrown if one.is_sql]
+    return " ".join((of_sql[0] if of_sql else thrown[-1].text).split())[:400]
 
 
-def _chain(java: Any) -> list[tuple[str, str]]:
-    """Return (class, message) of a Java exception and its causes."""
-    found: list[tuple[str, str]] = []
+def is_of_driver(error: BaseException) -> bool:
+    """Return True if a driver raised this, False for an error of Spark's own."""
+    return any(one.is_sql for one in _thrown_by(error))
+
+
+def is_lost(error: BaseException) -> bool:
+    """Return True if a driver raised this because its connection has ended."""
+    thrown = _thrown_by(error)
+    first = next((n for n, one in enumerate(thrown) if one.is_sql), len(thrown))
+    return any(one.is_connection for one in thrown[first:])
+
+
+def read_failure(login: Login, error: BaseException, subject: str) -> ReadError:
+    """Return the error for what a driver raised while it read: SourceLost if the database has gone. `subject` names
+    what was being done."""
+    text = login.clean(driver_message(error))
+    if is_lost(error):
+        hint = "see the server's log and `instep source test`, then run `instep sync` again"
+        return SourceLost(f"{subject}: the connection was lost: {text}", hint=hint)
+    return ReadError(f"{subject} failed: {text}", hint="check it with `instep source test`, then sync again")
+
+
+_LOST_STATES = ("08", "57P0")
+"""Beginnings of the SQL states of a connection that has ended, and of a server that ends it."""
+_LOST_CLASSES = re.compile(r"Connection\w*Exception$|\.CommunicationsException$|SQLRecoverableException$")
+_NETWORK_CLASSES = re.compile(
+    r"^java\.net\.|^javax\.net\.ssl\.|^java\.nio\.channels\.|^java\.io\.(IO|EOF|InterruptedIO)Exception$"
+)
+
+
+@dataclass(frozen=True)
+class _Thrown:
+    """One Java exception of a chain of causes. `state`: its SQL state, None if it is no SQLException."""
+
+    name: str
+    text: str
+    state: str | None
+
+    @property
+    def is_sql(self) -> bool:
+        return self.state is not None
+
+    @property
+    def is_connection(self) -> bool:
+        if self.state is None:
+            return _NETWORK_CLASSES.search(self.name) is not None
+        return self.state.startswith(_LOST_STATES) or _LOST_CLASSES.search(self.name) is not None
+
+
+def _thrown_by(error: BaseException) -> list[_Thrown]:
+    """Return a Java exception and its causes, from its text where the JVM has not got it any more."""
+    return _chain(getattr(error, "java_exception", None)) or [
+        _Thrown(name, text, "" if _is_sql_name(name) else None) for name, text in _THROWN.findall(str(error))
+    ]
+
+
+def _is_sql_name(name: str) -> bool:
+    return ("SQL" in name or "jdbc" in name.lower()) and "spark" not in name
+
+
+def _chain(java: Any) -> list[_Thrown]:
+    found: list[_Thrown] = []
     with suppress(Exception):  # the JVM may be gone
         while java is not None and len(found) < 20:
             name = java.getClass().getName()
-            found.append((name, str(java.getMessage() or name)))
+            found.append(_Thrown(name, str(java.getMessage() or name), _sql_state(java)))
             java = java.getCause()
     return found
+
+
+def _sql_state(java: Any) -> str | None:
+    """Return the SQL state of a Java exception, "" for an SQLException without one, None for any other."""
+    try:
+        return str(java.getSQLState() or "")
+    except Exception:  # it has no such method
+        return None

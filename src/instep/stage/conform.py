@@ -101,8 +101,9 @@ def check_spec(spec: StageSpec) -> None:
     system = [name for name in vars(spec.system).values() if name]
     names = [c.name for c in spec.columns] + system
     twice = sorted(n for n, count in Counter([*names, *spec.schema.names]).items() if count > 2)
-    missing = sorted(set(names) - set(spec.schema.names))
-    unfed = sorted(f.name for f in spec.schema if f.name not in set(names) and not f.nullable)
+    fed = set(names)
+    missing = sorted(fed - set(spec.schema.names))
+    unfed = sorted(f.name for f in spec.schema if f.name not in fed and not f.nullable)
     unsalted = [c.name for c in (*spec.columns, *spec.extra) if c.hashed and not spec.salt]
     for problem, columns in (
         ("is listed twice", twice),
@@ -206,8 +207,9 @@ class _ConformedBatch:
 
     def _refusal_reason(self, at: int) -> str:
         """Return the reason for refusing the row; a value that did not fit outranks a NULL."""
+        required = set(self._required())
         for column in self.spec.columns:
-            if column.name in self._required() and not self.values[column.name][at].is_valid:
+            if column.name in required and not self.values[column.name][at].is_valid:
                 unfit = self.casts[column.name].invalid_values.get(at)
                 what = NULL_KEY if column.key else NULL_REQUIRED
                 return f"{what} ({column.path}{': ' + unfit if unfit else ''})"

@@ -133,7 +133,7 @@ def statuses(
     pauses, copies = store.pauses.active_of(names), store.copies.existing_of(names)
     old_names, maintained = store.old_names.of_several(names), store.events.maintained(names)
     outcomes, quarantining = store.runs.latest_outcomes_of(names), store.runs.with_quarantined(names)
-    backfills = store.backfills.waiting_of(names)
+    backfills, unread = store.backfills.waiting_of(names), store.discoveries.unread(names)
     found = []
     for name in names:
         run, (accepted, catalog) = runs.get(name), versions.get(name, (None, {}))
@@ -156,6 +156,7 @@ def statuses(
                 backfills=_waiting(project, store, name, context, backfills[name]),
                 quarantine=quarantine,
                 quarantined=sum(quarantine.values()),
+                unread={".".join(filter(None, ref)): why for ref, why in sorted(unread.get(name, {}).items())},
             )
         )
     return found

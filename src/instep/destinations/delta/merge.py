@@ -13,7 +13,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from instep.destinations.base import Commit, LoadOutcome, Merge, Ref, SparkStart
+from instep.destinations.base import Commit, LoadOutcome, Merge, MergePath, Ref, SparkStart
 from instep.destinations.delta.change import DeltaCommit
 from instep.destinations.delta.files import check_ids, read_footer
 from instep.destinations.delta.load import DeltaLoads, overwrite, replaced, retry_commit
@@ -71,6 +71,14 @@ def _is_whole(how: Merge) -> bool:
     return how.complete and not how.keys
 
 
+def _path(state: DeltaTableState, files: Sequence[StagedFile], how: Merge, limit: int) -> MergePath:
+    """Return where the rows meet: no more than `limit` of them are joined in this process."""
+    coming = [*files, *how.keys]
+    if state.record.pending is not None or how.since is not None or fits_in_process(state, coming, limit):
+        return "process"
+    return "alike" if _is_whole(how) and fits_in_process(state, coming, limit * PASSING) else "parts"
+
+
 @dataclass(frozen=True)
 class _ComparedFiles:
     """The staged rows of a compare."""
@@ -112,9 +120,11 @@ class _ComparedTable:
 
 
 def _upsert(
-    change: DeltaCommit, files: Sequence[StagedFile], work: DeltaMergeWork, commit: Commit, limit: int
+    change: DeltaCommit, files: Sequence[StagedFile], work: DeltaMergeWork, commit: Commit, limit: int, path: MergePath
 ) -> LoadOutcome | None:
     """Merge in this process; None where that would take a join of more than `limit` rows."""
+    if path == "parts":
+        return None
     state, how = change.state, work.how
     with engine() as db:
         keys = staged_rows(state, how.key, how.keys) if how.keys else None
@@ -128,7 +138,7 @@ def _upsert(
         if _is_whole(how) and set_equal_aside(db, compare):
             if count(db, "SELECT count(*) FROM (SELECT n FROM r UNION ALL SELECT p FROM t)") > limit:
                 return None
-        elif fits_in_process(state, [*files, *how.keys], limit):
+        elif path == "process":
             load_both(db, compare.staged.read(), compare.table.read())
         else:
             return None
@@ -176,6 +186,10 @@ class DeltaMerges(DeltaLoads):
         """Return whether the table and the files are for tasks."""
         return not fits_in_process(require(self.warehouse, ref), files, self.upsert_rows)
 
+    def merge_path(self, ref: Ref, files: Sequence[StagedFile], how: Merge) -> MergePath:
+        """Return where the rows of the table and those of the files meet."""
+        return _path(require(self.warehouse, ref), files, how, self.upsert_rows)
+
     def merge(
         self, spark: SparkStart | None, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit
     ) -> LoadOutcome:
@@ -198,9 +212,8 @@ class DeltaMerges(DeltaLoads):
         if how.since:
             done = _since(change, files, how, commit)
         else:
-            most = self.upsert_rows * (PASSING if _is_whole(how) else 1)
-            here = fits_in_process(table_state, [*files, *how.keys], most)
-            found = _upsert(change, files, work, commit, self.upsert_rows) if here else None
+            path = _path(table_state, files, how, self.upsert_rows)
+            found = _upsert(change, files, work, commit, self.upsert_rows, path)
             if found is None:
                 found = upsert_by_tasks(spark() if spark else None, change, files, work, commit)
             done = found

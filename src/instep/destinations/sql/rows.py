@@ -7,7 +7,17 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from instep.destinations.base import CastSample, Commit, InvalidValueCount, LoadOutcome, Ref, RowLookup, RowUpdate
+from instep.destinations.base import (
+    CastSample,
+    Commit,
+    InvalidValueCount,
+    LoadOutcome,
+    Merge,
+    MergePath,
+    Ref,
+    RowLookup,
+    RowUpdate,
+)
 from instep.destinations.filters import ColumnFilter, sql_text
 from instep.destinations.rows import invalid_values_in, tried
 from instep.destinations.shared import RowsMoved
@@ -74,6 +84,10 @@ class SqlRows(SqlFacet):
     def is_large(self, ref: Ref, files: Sequence[StagedFile] = ()) -> bool:
         """Return False: the database does the work."""
         return False
+
+    def merge_path(self, ref: Ref, files: Sequence[StagedFile], how: Merge) -> MergePath:
+        """Return the one path there is."""
+        return "database"
 
     def scan(self, ref: Ref, names: Sequence[str]) -> None:
         """Return nothing: its rows come over connections of this process."""

@@ -121,7 +121,7 @@ KEYS: Mapping[type[Section], Mapping[str, KeyReach]] = {
     sources.FilesSourceSection: {
         "path": PLACE, "tables": NAMES, "options": PARTS, "metadata": SETTING, "properties": STORE, "settle": SETTING,
     },
-    file_settings.FileOptions: _each(SETTING, "format delimiter quote escape header encoding nulls types key"),
+    file_settings.FileOptions: _each(SETTING, "format delimiter quote escape header encoding nulls types key skip"),
     jdbc.JdbcServer: {
         "subprotocol": KeyReach("databases that are known here", subprotocol, address=True),
         "url": KeyReach("a server of a database that is known here, by TCP; no file, no directory service", jdbc_url,

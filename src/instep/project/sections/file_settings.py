@@ -130,6 +130,8 @@ class FileOptions(Section):
     nulls: tuple[str, ...] = ("",)
     types: dict[str, Annotated[str, AfterValidator(_type)]] = Field(default_factory=dict)
     key: Words = ()
+    skip: Words = ()
+    """Globs of files that are left out without a word: of their names, or with a "/" of their paths."""
 
     def set_options(self) -> dict[str, Any]:
         """Return the options that are set."""

@@ -388,7 +388,8 @@ def column_steps(
     _check_names([*(c for _, c in pairing.same), *pairing.added], pairing.drifted, target, capabilities)
     key = _remaining_key(found, pairing)
     steps: list[StepChange] = [KeyRemoved(ref, found.key)] if capabilities.keys and found.key and not key else []
-    steps += [ColumnRemoved(ref, replace(c, key=0), found.columns.index(c)) for c in pairing.dropped]
+    places = {c.name: n for n, c in enumerate(found.columns)}
+    steps += [ColumnRemoved(ref, replace(c, key=0), places[c.name]) for c in pairing.dropped]
     if pairing.dropped and not capabilities.drops:
         raise IllegalChange(f"{capabilities.name} cannot drop a column of {target.path}", hint="use removed: retain")
     moves = [(have, want) for have, want in pairing.same if have.name != want.name]

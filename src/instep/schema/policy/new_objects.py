@@ -83,11 +83,11 @@ def without_listed_off(changes: Sequence[Change], is_off: Callable[[Table, Colum
         out.append(change)
         if isinstance(change, TableAdded | TableReplaced):
             table = change.after
-            off = [c for c in table.columns if not _is_needed(table, c) and is_off(table, c)]
+            off = {n: c for n, c in enumerate(table.columns) if not _is_needed(table, c) and is_off(table, c)}
             if off and len(off) < len(table.columns):
-                columns = tuple(c for c in table.columns if c not in off)
+                columns = tuple(c for n, c in enumerate(table.columns) if n not in off)
                 out[-1] = replace(change, after=replace(table, columns=columns))
-                out += (ColumnAdded(table.ref, c, table.columns.index(c)) for c in off)
+                out += (ColumnAdded(table.ref, c, n) for n, c in off.items())
     return out
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from typing import Literal
 
 from instep.project.sections.file_settings import FileOptions
@@ -22,7 +23,7 @@ _VERSION = 1  # of what is inferred: a new one makes every file be looked at aga
 
 def options_digest(options: FileOptions) -> str:
     """Return a digest that is equal for options under which a file has the same columns."""
-    values = {**options.model_dump(), "types": {}, "key": ()}
+    values = {**options.model_dump(exclude={"skip"}), "types": {}, "key": ()}
     return hashlib.sha256(json.dumps([_VERSION, values], sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -46,6 +47,14 @@ class FilesConfig(FilesSourceSection):
             if _named((Pattern(pattern),), table):
                 values |= more.set_options()
         return FileOptions.model_construct(**values)
+
+    def skips(self, table: str, path: str) -> bool:
+        """Return whether the options of a table leave a file out: `path` is that below the source's folder."""
+        name = path.rpartition("/")[2]
+        return any(
+            fnmatchcase((path if "/" in pattern else name).lower(), pattern.lower())
+            for pattern in self.options_of(table).skip
+        )
 
     def is_selected(self, table: str) -> bool:
         include, exclude = patterns(self.include), patterns(self.exclude)

@@ -60,15 +60,17 @@ def pieces(file: Any, shape: FileShape, part: FilePart | None, columns: Sequence
     """Yield the rows of the part's row groups (None: all); columns that the file lacks are left out."""
     parquet = pq.ParquetFile(file)
     groups = range(parquet.metadata.num_row_groups) if part is None else range(part.start, part.end)
-    places = [at for at, column in enumerate(shape.columns) if column.name in columns]
+    chosen = frozenset(columns)
+    places = [at for at, column in enumerate(shape.columns) if column.name in chosen]
     line = 1 + (part.line if part else 0)
-    schema = parquet.schema_arrow
-    roots = [schema.names[at] for at in places]
-    single = len(set(schema.names)) == len(schema.names)
+    names = parquet.schema_arrow.names
+    roots = [names[at] for at in places]
+    single = len(set(names)) == len(names)
     for batch in parquet.iter_batches(
         _batch_rows(parquet.metadata, groups), row_groups=list(groups), columns=roots if single else None
     ):
-        found = [batch.schema.names.index(name) for name in roots] if single else places
+        there = {name: place for place, name in enumerate(batch.schema.names)}
+        found = [there[name] for name in roots] if single else places
         arrays = {shape.columns[at].name: batch.column(place) for at, place in zip(places, found, strict=True)}
         yield Piece(arrays, pa.array(range(line, line + len(batch)), pa.int64()))
         line += len(batch)

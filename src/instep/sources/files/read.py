@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from instep.errors import ReadError
+from instep.errors import ConnectError, ReadError, SourceLost
 from instep.schema.catalog.catalog import Column, Table
 from instep.schema.catalog.types import DataType, parse
 from instep.sources.base import CursorRange
 from instep.sources.files.config import FILE, NUMBER, FilesConfig, options_digest
 from instep.sources.files.formats import inspect, pieces
 from instep.sources.files.infer import integers, range_mask
-from instep.sources.files.listing import FileState, listing
+from instep.sources.files.listing import FileState, check_reachable, listing
 from instep.sources.files.shape import FilePart, FileShape, Piece, SupersededLines, among
 from instep.stage.conform import with_origin
 from instep.stage.spec import Chunk
@@ -66,6 +66,8 @@ class SeenFiles:
     waiting: Mapping[str, tuple[FileState, ...]] = field(default_factory=dict)
     history: Mapping[str, tuple[SeenFile, ...]] = field(default_factory=dict)
     """Has every version that was ever seen, by path, in order."""
+    unread: Mapping[str, tuple[FileState, ...]] = field(default_factory=dict)
+    """Files that no reader takes: see `FileListing`."""
 
 
 def inspect_folder(
@@ -89,7 +91,7 @@ def inspect_folder(
         if again := [f.name for f in files if f.name in known]:
             broken[table] = f"{again[0]} is being written: it is read once it has not changed for {config.settle:g} s"
     tables = {t: _files(config, t, files, found[t]) for t, files in listed.files.items() if t not in broken}
-    return SeenFiles(tables, broken, listed.unsettled, known)
+    return SeenFiles(tables, broken, listed.unsettled, known, listed.unread)
 
 
 def _by_path(seen: Sequence[SeenFile]) -> dict[str, tuple[SeenFile, ...]]:
@@ -249,8 +251,22 @@ class FilesReader:
         yield self
 
     def read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
-        """Batches with the origin of each row (see stage/conform.py); raises ReadError for a file that has changed."""
-        scan = FileScan.from_text(chunk.query)
+        """Yield batches with the origin of each row (see stage/conform.py). Raises ReadError for a file that has
+        changed, SourceLost if the folder or its storage has gone."""
+        try:
+            yield from self._batches(FileScan.from_text(chunk.query))
+        except (OSError, ReadError):
+            self._check_reachable(chunk.table)
+            raise
+
+    def _check_reachable(self, table: str) -> None:
+        try:
+            check_reachable(self.config)
+        except ConnectError as error:
+            hint = "check the storage and `instep source test`, then run `instep sync` again"
+            raise SourceLost(f"{table}: the files were lost while they were read: {error.message}", hint=hint) from None
+
+    def _batches(self, scan: FileScan) -> Iterator[pa.RecordBatch]:
         for (file, part), superseded in zip(scan.files, scan.superseded, strict=True):
             check_unchanged(self.config, file)
             for piece in self._pieces(scan, file, part, superseded):

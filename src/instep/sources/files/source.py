@@ -23,10 +23,10 @@ from instep.schema.catalog.catalog import Catalog, Column, Table, fingerprint
 from instep.schema.catalog.promotion import promote
 from instep.schema.catalog.types import DataType, parse
 from instep.schema.planning.projection import TableRead
-from instep.sources.base import CursorBounds, CursorRange, Discovery, TableStats, WholeCatalog
+from instep.sources.base import CursorBounds, CursorRange, Discovery, TableStats, WholeCatalog, object_path
 from instep.sources.files.config import METADATA, NUMBER, SCHEMA, FilesConfig
 from instep.sources.files.infer import comparable, final_type, join
-from instep.sources.files.listing import FileState, table_of
+from instep.sources.files.listing import UNREAD_DATA, FileState, table_of, unread_text
 from instep.sources.files.newest import superseded_lines
 from instep.sources.files.read import (
     INSPECT_BYTES,
@@ -186,6 +186,7 @@ class FilesSource(WholeCatalog):
                 Check(f"read {'.'.join(ref)}", False, why, "repair it, or `exclude` the table")
                 for ref, why in found.denied.items()
             ),
+            *(Check(f"read all of {object_path(ref)}", False, why, needed=False) for ref, why in found.unread.items()),
         ]
 
     @contextmanager
@@ -217,14 +218,20 @@ class FilesSnapshot:
                 found[table.ref] = table
             elif none := next((f for f in files if f.shape.refused), None):
                 denied[SCHEMA, name] = _without_rows(none)
+        for name, unread in self.seen.unread.items():
+            there = {*self.seen.tables, *self.seen.broken, *self.seen.waiting}
+            if name not in there and any(UNREAD_DATA.fullmatch(s) for f in unread for s in f.suffixes):
+                denied[SCHEMA, name] = unread_text(unread)
         return found, denied
 
     def discover(self) -> Discovery:
         tables, denied = self._tables
         catalog = Catalog.of(tables.values())
-        fingerprints = digest([fingerprint(catalog), sorted(".".join(r) for r in denied)])
+        unread = {(SCHEMA, n): unread_text(f) for n, f in self.seen.unread.items() if (SCHEMA, n) not in denied}
+        parts = [fingerprint(catalog), sorted(".".join(r) for r in denied)]
+        fingerprints = digest([*parts, sorted(unread.items())] if unread else parts)
         stats = {t.ref: _stats(self.seen.tables[t.name]) for t in catalog.tables}
-        return Discovery(catalog, fingerprints, stats, denied, broken=frozenset(denied))
+        return Discovery(catalog, fingerprints, stats, denied, broken=frozenset(denied), unread=unread)
 
     def query_types(self, read: TableRead) -> Mapping[str, DataType]:
         """Return the types of the columns; text files yield texts of them."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from instep.errors import ReadError
+from instep.errors import ReadError, SourceLost
 from instep.schema.catalog.catalog import Column, Table
 from instep.sources.jdbc.config import JdbcConfig
 from instep.sources.jdbc.types import JdbcType, column_type
@@ -107,6 +107,8 @@ def _columns(
     table."""
     try:
         return _described(connection, place, "%", frozenset(names))
+    except SourceLost:
+        raise
     except ReadError:
         pass
     escape = connection.metadata().getSearchStringEscape()
@@ -114,6 +116,8 @@ def _columns(
     for name in names:
         try:
             found |= _described(connection, place, _as_pattern(name, escape) or name, frozenset([name]))
+        except SourceLost:
+            raise
         except ReadError as error:
             denied[place.name, name] = error.message
     return found

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from instep.errors import ProjectError
+from instep.errors import ConnectError, ProjectError, ReadError, SourceLost
 from instep.schema.catalog.catalog import Column, Table
 from instep.schema.catalog.types import Boolean, DataType, Date, Decimal, Int, Timestamp, TimestampTz, parse
 from instep.schema.selection.selection import Pattern
 from instep.sources.jdbc.config import JdbcConfig
 from instep.sources.jdbc.sql import Sql
 from instep.sources.jdbc.types import form_of
-from instep.spark.jdbc import JdbcConnection, JdbcScan, Login, connect, driver_message, frame, running
+from instep.spark.jdbc import JdbcConnection, JdbcScan, Login, connect, frame, is_of_driver, read_failure, running
 from instep.stage.spec import Chunk, SourceLimits
 
 if TYPE_CHECKING:
@@ -81,9 +81,21 @@ class JdbcReader:
         """Return the function that tasks apply to a batch; it contains no login."""
         return normalized_texts
 
-    def read_error(self, error: BaseException) -> str:
-        """Return the driver's error, without secrets."""
-        return self.login.clean(driver_message(error))
+    def failure(self, error: BaseException, subject: str) -> ReadError | None:
+        """Return the error for what the driver raised; None for an error of Spark's own."""
+        if "UnknownReason" in str(error):  # the driver process cannot load the exception's class
+            return self._unknown_failure(f"{subject}: reading")
+        return read_failure(self.login, error, f"{subject}: reading") if is_of_driver(error) else None
+
+    def _unknown_failure(self, subject: str) -> ReadError:
+        """Return SourceLost if the database answers no more, for what the driver said was lost on its way."""
+        why = "what the driver said was lost, for this session was started without its jar"
+        try:
+            with self.open():
+                return ReadError(f"{subject} failed; {why}", hint="look into the executors' logs")
+        except ConnectError as error:
+            hint = "see the server's log and `instep source test`, then run `instep sync` again"
+            return SourceLost(f"{subject}: the connection was lost: {error.message}", hint=hint)
 
 
 @dataclass

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from instep.errors import ConnectError, InstepError, ReadError
+from instep.errors import ConnectError, InstepError, ReadError, SourceLost
 from instep.model import Check
 from instep.project.sections.values import as_text
 from instep.schema.catalog.catalog import Catalog, Column, Table, fingerprint
@@ -207,6 +207,8 @@ class JdbcSnapshot:
     def filter_error(self, read: TableRead) -> str:
         try:
             self._texts(self.sql.none(read), "trying the filter")
+        except SourceLost:
+            raise
         except ReadError as error:
             return error.message
         return ""

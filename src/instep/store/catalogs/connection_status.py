@@ -96,6 +96,8 @@ class LoadStatus:
     """How many entries each table holds, those with the most first."""
     quarantined: int
     """Number of entries that all tables hold."""
+    unread: Mapping[str, str]
+    """Why a part of a table at the source is not read, such as files of a format without a reader."""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from instep.store.tables.catalogs import accepted, discoveries, source_files
 
 @dataclass(frozen=True)
 class CachedDiscovery:
-    """The last discovery of a source. `stats` gives estimated (rows, bytes) by table; `denied`, `broken`,
+    """The last discovery of a source. `stats` gives estimated (rows, bytes) by table; `denied`, `broken`, `unread`,
     `identity` and `proves_absence` are those of the discovery. `at` is set by the store."""
 
     catalog: Catalog
@@ -32,6 +32,7 @@ class CachedDiscovery:
     proves_absence: bool = False
     at: datetime | None = None
     broken: frozenset[tuple[str, ...]] = frozenset()
+    unread: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
 
 class Discoveries:
@@ -47,7 +48,10 @@ class Discoveries:
             "identity": seen.identity,
             "proves_absence": seen.proves_absence,
             "stats": [[*table, *numbers] for table, numbers in sorted(seen.stats.items())],
-            "denied": [[list(path), why, path in seen.broken] for path, why in sorted(seen.denied.items())],
+            "denied": [
+                *([list(path), why, path in seen.broken] for path, why in sorted(seen.denied.items())),
+                *([list(ref), why, _UNREAD] for ref, why in sorted(seen.unread.items())),
+            ],
             "catalog": catalog_to_dict(seen.catalog),
             "at": self._db.now(),
         }
@@ -75,6 +79,12 @@ class Discoveries:
             return {
                 row.connection: _discovery(row, catalog_from_dict(row.catalog)) for row in transaction.execute(query)
             }
+
+    def unread(self, names: Sequence[str]) -> dict[str, dict[tuple[str, str], str]]:
+        """Return what is not read of the sources of these connections, and why; without those of which all is read."""
+        query = select(discoveries.c.connection, discoveries.c.denied).where(discoveries.c.connection.in_(names))
+        with self._db.read() as transaction:
+            return {row.connection: found for row in transaction.execute(query) if (found := _unread(row.denied))}
 
     def document(self, connection: str) -> Mapping[str, Any]:
         """Return the last catalog as `catalog_from_dict` reads it; empty without one."""
@@ -109,13 +119,22 @@ class Discoveries:
             transaction.execute(discoveries.update().where(where).values(at=self._db.now()))
 
 
+_UNREAD = "unread"
+"""Marks what is not read among what is denied."""
+
+
+def _unread(denied: Sequence[Any]) -> dict[tuple[str, str], str]:
+    return {(path[0], path[1]): why for path, why, *marks in denied if marks == [_UNREAD]}
+
+
 def _discovery(row: Row[Any], catalog: Catalog) -> CachedDiscovery:
     return CachedDiscovery(
         catalog=catalog,
         fingerprint=row.fingerprint,
         stats={(schema, name): (rows, size) for schema, name, rows, size in row.stats},
-        denied={tuple(path): why for path, why, *_ in row.denied},
-        broken=frozenset(tuple(path) for path, _, *marks in row.denied if any(marks)),
+        denied={tuple(path): why for path, why, *marks in row.denied if marks != [_UNREAD]},
+        broken=frozenset(tuple(path) for path, _, *marks in row.denied if marks == [True]),
+        unread=_unread(row.denied),
         identity=row.identity,
         proves_absence=row.proves_absence,
         at=row.at,

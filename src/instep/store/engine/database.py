@@ -8,6 +8,7 @@ those of rows that belong to none (docs/adr/0040-locks-by-connection.md).
 from __future__ import annotations
 
 import re
+import shutil
 import threading
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -26,6 +27,8 @@ from instep.private import make_own_folder, make_private
 from instep.sqlite_wal import use_wal
 
 BUSY_SECONDS = 30.0
+LEAST_FREE = 256 << 10
+"""Bytes that SQLite needs on the store's disk to begin: below this, an error of the disk is one of a full disk."""
 _LOCKS = 0x696E7374  # the class of the advisory locks: "inst" in ASCII; that of connections is the next number
 _ALL = "*"
 """Stands for all rows among the names of connections."""
@@ -180,10 +183,23 @@ class Database:
             return Conflict(f"the store {self.place} stayed locked for {BUSY_SECONDS:.0f} s", hint=hint)
         if "no such column" in message or type(getattr(error, "orig", None)).__name__ == "UndefinedColumn":
             return self._error(_OLD.format(message.strip().splitlines()[0]), START_OVER)
+        if "disk i/o error" in message.lower() and (full := self._full_disk()) is not None:
+            return full
         for fragment, cause, hint in _CAUSES:
             if fragment in message.lower():
                 return self._error(cause, hint)
         return self._error(message.strip().splitlines()[0], "run `instep doctor`")
+
+    def _full_disk(self) -> InstepError | None:
+        """Return the error for a disk without room for SQLite's own files beside the store, None if it has some."""
+        try:
+            free = shutil.disk_usage(self.file.parent).free if self.file else LEAST_FREE
+        except OSError:
+            return None
+        if free >= LEAST_FREE:
+            return None
+        hint = f"free some space at {self.file}, then run the command again; what was committed before is whole"
+        return self._error(f"the disk is full ({free:,} bytes are free)", hint)
 
     def _error(self, cause: str, hint: str) -> ConnectError:
         return ConnectError(f"the store {self.place} cannot be used: {cause}", hint=hint)

@@ -64,7 +64,7 @@ from instep.schema.policy.safeguards import (
 from instep.schema.policy.similarity import RenameInference
 from instep.schema.selection.overrides import Switch, moves
 from instep.schema.selection.selection import Pattern, is_on, unmatched
-from instep.sources.base import Discovery, Snapshot, TableStats
+from instep.sources.base import Discovery, Snapshot, TableStats, object_path
 from instep.sources.stream import MigratedSource, Streams
 from instep.store.catalogs.discoveries import CachedDiscovery
 from instep.store.catalogs.reviews import DetectedChange
@@ -148,6 +148,7 @@ class DetectionResult:
         as_text = text_sentences(added_columns(d.change for d in self.applied))
         return (
             *hidden,
+            *(f"{object_path(ref)}: {why}" for ref, why in sorted(self.discovery.unread.items())),
             *patterns,
             *self.ineffective_settings,
             *as_text,
@@ -491,6 +492,7 @@ def to_discovery(known: CachedDiscovery) -> Discovery:
         known.identity,
         known.proves_absence,
         broken=known.broken,
+        unread=known.unread,
     )
 
 
@@ -514,6 +516,7 @@ def _cached(seen: Discovery) -> CachedDiscovery:
         seen.identity,
         seen.proves_absence,
         broken=seen.broken,
+        unread=seen.unread,
     )
 
 

@@ -52,6 +52,7 @@ from instep.sync.loading.version_rows import (
 if TYPE_CHECKING:
     import duckdb
 
+    from instep.destinations.facets import WriteFacet
     from instep.sync.loading.engine import Engine
 
 
@@ -77,6 +78,11 @@ def fresh_columns(context: SyncContext, load: Load) -> FreshColumns:
     return FreshColumns(again, frozenset(alias for name, alias in names.items() if name in waiting))
 
 
+def reads_by_tasks(write: WriteFacet, ref: Ref, coming: Sequence[StagedFile]) -> bool:
+    """Return whether tasks read the versions that these rows meet, from metadata alone."""
+    return write.is_large(ref, coming) and write.scan(ref, []) is not None
+
+
 def merge_versions(
     context: SyncContext,
     load: Load,
@@ -92,7 +98,7 @@ def merge_versions(
     large: LargeVersions | None = None
     write, coming = context.destination.write, [*files, *how.keys, *how.requested]
     in_files = write.scan(load.ref, []) is not None
-    if in_files and write.is_large(load.ref, coming):
+    if reads_by_tasks(write, load.ref, coming):
         large = LargeVersions(engine, partial(write.scan, load.ref), spec, how.key)
         engine.for_large(lambda step: None, f"{load.table.path}: history")
     few = not (in_files or how.complete or how.keys) and sum(f.rows for f in coming) <= FEW

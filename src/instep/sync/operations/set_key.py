@@ -31,6 +31,7 @@ from instep.sync.claim import claimed
 from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.chosen_keys import with_key
 from instep.sync.loading.engine import Engine, LocalEngine
+from instep.sync.quarantine.new_key import give_new_key
 from instep.sync.schema_changes.apply import apply_plan
 from instep.sync.schema_changes.key_counts import KeyCount, RowCounts, count_destination, count_key, count_source
 from instep.sync.schema_changes.table_setting import SettingTable, close_changes, find_table, recorded_tables
@@ -200,6 +201,8 @@ def carry_out(context: SyncContext, made: Rekeying, allowed: Sequence[str] = ())
         _want_rows(context, made)
         crashpoint("apply.table.before")
         version = apply_plan(context, run, made.plan, {})
+        if made.way == "rekey" and made.rows:
+            give_new_key(context, path, run)
         _accept(context, made, version, place, rows)
         if made.way == "clear" and made.rows:
             context.destination.write.overwrite(ref, (), Commit(run.id, run.fence))

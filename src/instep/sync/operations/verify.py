@@ -16,7 +16,7 @@ from instep.operations.spec import DirectWork
 from instep.schema.changes.describe import describe, key
 from instep.schema.planning.naming import destination_ref
 from instep.schema.planning.projection import TableRead
-from instep.sources.base import Snapshot
+from instep.sources.base import Snapshot, object_path
 from instep.sources.stream import Streams
 from instep.suggest import unknown_table
 from instep.sync.context import Ref, SyncContext
@@ -66,11 +66,13 @@ class VerifyResult:
     """Pending change, with its id, for which the table waits and was not compared."""
     engine: str = ""
     """The engine that compared its rows: `spark` and where, or `local`; "" if they were not compared."""
+    unread: str = ""
+    """Why a part of the table at the source is not read, and was not compared."""
 
     @property
     def waits(self) -> bool:
         """True if nothing differs, and yet the source has what the destination does not."""
-        return bool(self.skipped or (self.equal and (self.held or self.held_rows or self.discarded)))
+        return bool(self.skipped or (self.equal and (self.held or self.held_rows or self.discarded or self.unread)))
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,7 @@ def verify(
         detection = detect(context, snapshot.discover())
         found, missing = selected_reads(context, detection)
         closed = {**faulty_filters(context, snapshot, found), **detection.denied}
-        waiting = waiting_tables(context, detection)
+        waiting, unread = waiting_tables(context, detection), dict(detection.discovery.unread)
         for number, read in enumerate(r for r in found if not only or r.table.path in only):
             if skipped := waiting.get(read.table.ref):
                 verdicts.append(_skipped(read.table.path, skipped))
@@ -124,8 +126,13 @@ def verify(
                 verdicts.append(VerifyResult(read.table.path, False, 0, 0, (why,), compared=False))
                 continue
             on_progress.table(read.table.path, step="verifying")
-            verdicts.append(_verify(context, snapshot, read, number, rows_by, on_progress, keys=keys))
+            verdict = _verify(context, snapshot, read, number, rows_by, on_progress, keys=keys)
+            verdicts.append(replace(verdict, unread=unread.pop(read.source.ref, "")))
             on_progress.table(read.table.path, rows=verdicts[-1].source_rows, step="done")
+    compared = {v.table for v in verdicts}
+    for ref, why in () if only else sorted(unread.items()):
+        if object_path(ref) not in compared:
+            verdicts.append(_skipped(object_path(ref), why))
     for gone in missing:
         if not only or gone.table.path in only:
             lost = gone.table.ref in detection.denied

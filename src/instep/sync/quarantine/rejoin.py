@@ -72,7 +72,7 @@ class StillInvalid(Exception):
 def recast(context: SyncContext, table: Table, schema: pa.Schema, entries: Sequence[QuarantineEntry]) -> Recast:
     """Cast quarantined values again; `schema` is the destination table's, with field ids. Entries of any status take
     part, but rows that are no longer quarantined are left out."""
-    work = _Columns(context, table, schema)
+    work = ColumnsNow(context, table, schema)
     cells: list[Cell] = []
     rows: list[RefusedRow] = []
     stays: list[QuarantineEntry] = []
@@ -93,7 +93,7 @@ def places_of_rows(
 ) -> Callable[[QuarantineEntry], tuple[int, int]]:
     """Return a function that puts entries in about the order of their keys: all of one row get the same place. Rows may
     share one."""
-    work = _Columns(context, table, schema)
+    work = ColumnsNow(context, table, schema)
 
     def place(entry: QuarantineEntry) -> tuple[int, int]:
         try:
@@ -120,7 +120,7 @@ def _place(value: Any) -> int:
             return 0
 
 
-class _Columns:
+class ColumnsNow:
     """The columns of one table as they are now, found by the destination's field ids where those were recorded."""
 
     def __init__(self, context: SyncContext, table: Table, schema: pa.Schema) -> None:

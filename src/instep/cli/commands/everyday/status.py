@@ -154,6 +154,8 @@ def _show_status(out: Screen, found: list[dict[str, Any]]) -> None:
             if t["status"] != "done":
                 why = "; ".join(line.strip() for line in t["error"].splitlines())
                 out.write(f"  {'.'.join(filter(None, t['table']))}: {t['status']}: {why}", "red")
+        for place, why in c["unread"].items():
+            out.write(f"  {place}: {why}", "yellow")
         for table, quarantined in c["quarantine"].items():
             out.write(
                 f"  {table}: {quarantined:,} value(s) or rows in quarantine: run "

@@ -97,6 +97,8 @@ def _show_verdicts(out: Screen, verdicts: Sequence[VerifyResult]) -> None:
         out.print(_mark(v), cell(text), sep="")
         if v.stale:
             out.write(f"         {v.stale:,} quarantined that the source no longer has")
+        if v.unread:
+            out.write(f"         {v.unread}", "yellow")
         if v.kept:
             out.write(f"         {v.kept:,} of them only in the destination: kept by `deletes: ignore`")
         for line in (part for difference in v.differences for part in difference.splitlines()):
@@ -119,8 +121,8 @@ def _mark(one: VerifyResult) -> Text:
         (one.held_rows, "row", "quarantined"),
         (one.discarded, "entry", "discarded"),
     ]
-    counts = (f"{n:,} {_plural(what, n)} {how}" for n, what, how in parts if n)
-    return cell(f"equal, {', '.join(counts)} ", "yellow")
+    counts = [f"{n:,} {_plural(what, n)} {how}" for n, what, how in parts if n]
+    return cell(f"equal, {', '.join(counts or ['not all was read'])} ", "yellow")
 
 
 def _plural(word: str, count: int) -> str:

@@ -100,5 +100,5 @@ def _end_as(verdict: Mapping[str, Any]) -> None:
     """End as `verify` does."""
     if not verdict["equal"]:
         raise fail(1)
-    if verdict["held"] or verdict["held_rows"] or verdict["discarded"]:
+    if verdict["held"] or verdict["held_rows"] or verdict["discarded"] or verdict["unread"]:
         raise fail(QUARANTINED)

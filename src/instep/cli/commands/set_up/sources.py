@@ -182,3 +182,5 @@ def _show_catalog(out: Screen, found: Discovery, *, columns: bool) -> None:
         out.write(sentence)
     for path, why in sorted(found.denied.items()):
         out.write(f"not readable: {'.'.join(path)}: {why}", "yellow")
+    for ref, why in sorted(found.unread.items()):
+        out.write(f"{'.'.join(filter(None, ref))}: {why}", "yellow")

@@ -12,7 +12,7 @@ from typing import Any
 from pyiceberg.table import Table as IcebergTable
 
 from instep.crash import crashpoint
-from instep.destinations.base import Commit, LoadOutcome, Merge, Ref, SparkStart
+from instep.destinations.base import Commit, LoadOutcome, Merge, MergePath, Ref, SparkStart
 from instep.destinations.iceberg.commit.commit import TableCommit, new_table
 from instep.destinations.iceberg.commit.fence import check_fence
 from instep.destinations.iceberg.commit.shard_table import land, staged_schema
@@ -76,10 +76,8 @@ def _merge(
     metadata = json.loads(table.metadata.model_dump_json())
     staged = _staging(lake, ref, how, commit)
     plan = merge_plan(lake, ref, metadata, files, how, staged)
-    if (
-        fits_in_process(metadata, files, how, lake.config.upsert_rows)
-        and (found := find_upsert(table, files, how, plan)) is not None
-    ):
+    here = _path(lake, ref, metadata, files, how) == "process"
+    if here and (found := find_upsert(table, files, how, plan)) is not None:
         return _land(found, metadata, how, commit)
     if spark is None or (session := spark()) is None:
         raise SparkNeeded(
@@ -97,6 +95,13 @@ def _merge(
     finally:
         for name in staged:
             lake.drop_table(name)
+
+
+def _path(lake: Lake, ref: Ref, metadata: Mapping[str, Any], files: Sequence[StagedFile], how: Merge) -> MergePath:
+    """Return where the rows meet; a replaced table has none, and is overwritten."""
+    if read_pending(ref, metadata) or fits_in_process(metadata, files, how, lake.config.upsert_rows):
+        return "process"
+    return "spark"
 
 
 def _check(ref: Ref, metadata: Mapping[str, Any], files: Sequence[StagedFile], how: Merge) -> None:
@@ -244,6 +249,10 @@ def _marks(how: Merge) -> bool:
 
 class IcebergMerges(IcebergLoads):
     """Loads that change single rows."""
+
+    def merge_path(self, ref: Ref, files: Sequence[StagedFile], how: Merge) -> MergePath:
+        """Return where the rows of the table and those of the files meet."""
+        return _path(self.lake, ref, load_ours(self.lake, ref)[1], files, how)
 
     def merge(
         self, spark: SparkStart | None, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit

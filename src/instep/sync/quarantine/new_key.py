@@ -1,0 +1,84 @@
+"""Quarantined values of a table that has got another key: each is found by it from then on, as its row is."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from instep.model import Run
+from instep.stage.casts.text import to_text
+from instep.stage.conform import compact_json
+from instep.stage.quarantine import QuarantineEntry, entry_id
+from instep.sync.context import SyncContext
+from instep.sync.quarantine.quarantine import QuarantinePlace, quarantine_places
+from instep.sync.quarantine.rejoin import ColumnsNow, StillInvalid
+
+
+def give_new_key(context: SyncContext, path: str, run: Run) -> int:
+    """Give the held values of a table the key that it has now, by the rows that have their earlier keys; return how
+    many. Do nothing for those that have it already, and for those without a row."""
+    total = 0
+    for place in quarantine_places(context, [path], run):
+        with place.stored(context) as stored:
+            for number, entries in enumerate(stored.batches(), 1):
+                changed = list(_with_new_key(context, place, entries))
+                stored.record_status([entry for pair in changed for entry in pair], run.id, number)
+                total += len(changed)
+    return total
+
+
+def _with_new_key(
+    context: SyncContext, place: QuarantinePlace, entries: Sequence[QuarantineEntry]
+) -> Iterator[tuple[QuarantineEntry, QuarantineEntry]]:
+    """Yield each entry under its new key, and as what is left of it under the old one."""
+    columns = ColumnsNow(context, place.table, place.target.schema)
+    by_key: dict[tuple[str, ...], list[_OldKey]] = defaultdict(list)
+    for entry in entries:
+        if entry.status == "held" and (old := _old_key(columns, entry)) is not None:
+            by_key[tuple(old.values)].append(old)
+    names = {(c.alias or c.name): c.name for c in place.table.columns}
+    for some in by_key.values():
+        keys = pa.table({n: pa.concat_arrays([one.values[n] for one in some]) for n in some[0].values})
+        keys = keys.group_by(keys.column_names).aggregate([]).select(keys.column_names)
+        rows = context.destination.write.lookup_rows(place.ref, keys).rows
+        texts = {n: to_text(rows.column(n).combine_chunks()).to_pylist() for n in columns.key}
+        found = dict(zip(_tuples(rows, keys.column_names), range(len(rows)), strict=True))
+        for one in some:
+            at = found.get(tuple(value[0].as_py() for value in one.values.values()))
+            if at is None or any(texts[n][at] is None for n in columns.key):
+                continue
+            key = compact_json({names[n]: texts[n][at] for n in columns.key})
+            entry = one.entry
+            id = entry_id(entry.table, key, entry.column, entry.original)
+            gone = replace(entry, status="superseded", reason=f"its row has the key {key} now")
+            yield replace(entry, id=id, key=key), gone
+
+
+@dataclass(frozen=True)
+class _OldKey:
+    """An entry with its earlier key, by the destination's names."""
+
+    entry: QuarantineEntry
+    values: dict[str, pa.Array]
+
+
+def _old_key(columns: ColumnsNow, entry: QuarantineEntry) -> _OldKey | None:
+    """Return the earlier key of a value; None if it has the key of today, or its own cannot be read any more. A row
+    that was refused as a whole has all values that a key can be made of."""
+    if not entry.column:
+        return None
+    try:
+        texts = columns.placed(json.loads(entry.key), entry)
+        if not texts or set(texts) == set(columns.key) or None in texts.values():
+            return None
+        return _OldKey(entry, {n: columns.value(n, str(texts[n]), key=True) for n in sorted(texts)})
+    except StillInvalid:
+        return None
+
+
+def _tuples(rows: pa.Table, names: Sequence[str]) -> Iterator[tuple[object, ...]]:
+    return zip(*(rows.column(name).to_pylist() for name in names), strict=True)
