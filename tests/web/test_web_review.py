@@ -59,7 +59,7 @@ def test_a_table_stands_before_now_and_afterwards(shop: Site) -> None:
     text = text_of(shop.get(f"/changes/{gone.id}"))
     assert "− removed" in text
     assert "phone string none none" in text, "the policy drops it: the destination will not have it"
-    assert re.search(r"\+ added review added of score none score float64 score float64 new", text)
+    assert re.search(r"\+ added its review \(added\) of score none score float64 score float64 new", text)
     assert "unchanged column" in text
     assert all(f"instep changes {word} {gone.id}" in text for word in ("approve", "reject", "ignore")), "to copy"
     assert "Detected" in text
