@@ -237,8 +237,11 @@ def test_the_first_of_two_people_is_held_to_what_was_read(tmp_path: Path) -> Non
     (tmp_path / "instep.yml").write_text("engine: local\nshelves: [.]\nfour_eyes: true\n")
     with open_server(tmp_path, insecure_dev=True) as app:
         world = World(serve(app))
-        tag = world.api.call("GET", "/connections/own").headers["etag"]
-        for match, status in (('"stale"', 412), (tag, 409)):
+        tag, short = (
+            world.api.call("GET", "/connections/own", params={"freshness": one}).headers["etag"]
+            for one in ("true", "false")
+        )
+        for match, status in (('"stale"', 412), (tag, 409), (short, 409)):
             assert world.write("DELETE /connections/{connection}", **{"If-Match": match}).status_code == status
         assert [one.action for one in world.api.store.audit.page()] == ["connection.delete.asked"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from api_world import Api, project, serve
@@ -12,12 +13,14 @@ from sqlalchemy import event, insert
 
 from instep.bootstrap import open_server
 from instep.control.freshness import freshness_of
+from instep.control.resources import api_keys, sign_in
 from instep.events import ActRequested, TableMaintained
 from instep.model import TableRun
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import parse
 from instep.schema.planning.projection import LoadedColumn
 from instep.schema.selection.overrides import Switch
+from instep.server.web.visit import COOKIE
 from instep.store.catalogs.reviews import DetectedChange
 from instep.store.store import Store, utc_now
 from instep.store.tables.catalogs import connections, reviews, runs
@@ -261,6 +264,32 @@ def test_a_page_of_tables_with_freshness(broad: Api, search: str) -> None:
     with counted(store._db.engine) as few:
         freshness_of(store, broad.app.project, ["conn0000"], utc_now(), whole=True, only=shown)  # type: ignore[arg-type]
     assert few.calls < 100_000
+
+
+@pytest.mark.slow
+def test_a_connection_without_its_freshness_looks_at_no_table(broad: Api) -> None:
+    with counted(broad.store._db.engine) as whole:
+        assert broad.get("/connections/conn0000")["freshness"]["late"] == TABLES - 1
+    with counted(broad.store._db.engine) as without:
+        assert broad.get("/connections/conn0000", params={"freshness": "false"})["freshness"] is None
+    assert without.calls < whole.calls / 5
+
+
+@pytest.mark.slow
+def test_the_page_of_a_connection_works_out_its_freshness_once(broad: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = list[bool]()
+
+    def watched(*given: Any, **how: Any) -> Any:
+        seen.append(how.get("only") is None)
+        return freshness_of(*given, **how)
+
+    for module in ("instep.control.queries.work", "instep.bootstrap.status"):
+        monkeypatch.setattr(f"{module}.freshness_of", watched)
+    token = sign_in.begin(broad.store, api_keys.create(broad.store, "eye", "viewer", "test").key).token
+    answer = broad.client.get("/connections/conn0000", cookies={COOKIE: token})
+    assert answer.status_code == 200
+    assert "4,999 tables are late" in answer.text
+    assert sorted(seen) == [False, True]
 
 
 @pytest.mark.slow

@@ -13,9 +13,18 @@ from typing import Any
 import pytest
 
 import instep
+from instep.bootstrap import open_project
+from instep.control.reviews import answer
 from instep.errors import Blocked, Conflict, InstepError, StalePlan
+from instep.events import ActRequested
+from instep.operations.decide.preview_change import PreviewChangeRequest
+from instep.operations.decide.publish_change import PublishChangeRequest
+from instep.plans.preview_change import PreviewChange
+from instep.plans.publish_change import PublishChange
 from instep.store.store import Store
+from instep.sync.schema_changes.evolve import preview
 from lake import SPARK
+from work_count import Work, counted
 
 PROJECT = """\
 engine: local
@@ -266,3 +275,45 @@ def test_another_fingerprint_or_a_change_that_is_taken_back_is_refused(tmp_path:
         run(tmp_path, "alter table item drop column colour")
         with pytest.raises(Conflict, match="not at the source any more"):
             project.connection("shop").publish_change(shown)
+
+
+def published_by_two(folder: Path, columns: int) -> Work:
+    """Return the work of publishing one removal, that alice has approved, by bob, among as many others that wait."""
+    folder.mkdir()
+    text = PROJECT.replace("DESTINATION", ICEBERG).replace(", downstream: {sql: [views]}", "")
+    text = text.replace("{preset: approve}", "{preset: approve, removed: drop}") + "four_eyes: true\n"
+    folder.joinpath("instep.yml").write_text(text)
+    names = [f"c{number}" for number in range(columns)]
+    run(folder, f"create table item (id integer primary key, {', '.join(f'{name} text' for name in names)})")
+    with instep.open(folder) as project:
+        project.connection("shop").sync()
+    run(folder, *(f"alter table item drop column {name}" for name in names))
+    with open_project(folder) as app:
+        bob = replace(app.sync_context("shop"), who="bob")
+        preview(bob)
+        changes = app.store.reviews.find("shop", ("open",), kinds=("column.removed",))
+        assert len(changes) == columns
+        with app.store.transaction():
+            for number in range(columns * 5):
+                app.store.events.add(ActRequested("shop", "restore", f"main.t{number}", "ann"))
+        answer(app.store, changes, "approved", "alice")
+        change = app.store.reviews.get(changes[0].id)
+        previewing, publishing = PreviewChange(), PublishChange()
+        previewing.engine = publishing.engine = app.engine("shop")
+        shown = previewing.run(bob, PreviewChangeRequest(change.id))
+        assert len(shown.steps) == 1
+        request = PublishChangeRequest(change.id, shown.fingerprint, (f"main.item.{change.column}",))
+        with pytest.raises(Blocked, match="approved by alice: with four_eyes another person has to apply it"):
+            publishing.run(replace(bob, who="alice"), request)
+        with counted(app.store._db.engine) as work:
+            done = publishing.run(bob, request)
+        assert done.steps == shown.steps
+        left = app.store.reviews.find("shop", ("approved",))
+        assert (app.store.reviews.get(change.id).status, len(left)) == ("applied", columns - 1)
+    return work
+
+
+def test_publishing_for_two_people_takes_no_more_statements_however_many_changes_wait(tmp_path: Path) -> None:
+    few, many = published_by_two(tmp_path / "few", 15), published_by_two(tmp_path / "many", 120)
+    assert many.statements < 1.5 * few.statements
+    assert many.calls < 12 * few.calls, "eight times as many changes: as much work for each of them"

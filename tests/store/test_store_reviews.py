@@ -50,6 +50,12 @@ def test_many_changes_are_recorded_at_once(any_store: Store) -> None:
     assert len({r.id for r in recorded}) == len(keys)
 
 
+def test_reviews_are_found_by_kind(any_store: Store) -> None:
+    any_store.reviews.record("c", [finding("k1"), replace(finding("k2"), kind="column.removed")], "f")
+    assert {r.key for r in any_store.reviews.find("c", ("open",), kinds=("column.removed", "key.changed"))} == {"k2"}
+    assert {r.key for r in any_store.reviews.find("c", ("open",))} == {"k1", "k2"}
+
+
 def test_seeing_a_change_again_counts(any_store: Store, clock: Clock) -> None:
     any_store.reviews.record("c", [finding("k1")], "f1")
     clock.forward(60)

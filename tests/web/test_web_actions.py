@@ -100,6 +100,27 @@ def undone(page: Site, answer: Any) -> Any:
     return page.post(found[1], **{"back": "/changes", **sent, "button": "do"})
 
 
+def test_a_filter_that_was_saved_replaced_or_deleted_is_as_it_was(page: Site) -> None:
+    def address() -> list[str]:
+        return re.findall(r'<a class="chip" href="([^"]*)">late ones</a>', page.get("/changes"))
+
+    given = {"name": "late ones", "button": "save", "tab": "blocked"}
+    undone(page, page.post("/changes/filters", **given, search="colour"))
+    assert not address()
+    page.post("/changes/filters", **given, search="colour", kind="column.added")
+    first = address()
+    answer = page.post("/changes/filters", **given, search="weight")
+    assert "is replaced" in _after(page, answer)
+    assert address() != first
+    undone(page, page.post("/changes/filters", **given, search="weight again"))
+    assert [one.endswith("search=weight") for one in address()] == [True]
+    page.post("/changes/filters", **given, search="colour", kind="column.added")
+    answer = page.post("/changes/filters", name="late ones", button="delete")
+    assert not address()
+    undone(page, answer)
+    assert address() == first
+
+
 @pytest.mark.parametrize("operation", ["approve_change", "reject_change", "ignore_change", "snooze_change"])
 def test_an_answer_is_taken_back_by_one_press(page: Site, operation: str) -> None:
     change = page.store.reviews.find("eu")[0]

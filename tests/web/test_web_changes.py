@@ -66,6 +66,14 @@ def test_the_same_change_in_other_connections_is_counted_and_linked(page: Site) 
     assert "same in 39 other connections" in page.get("/changes")
 
 
+def test_each_page_shows_how_many_changes_need_a_review(page: Site) -> None:
+    assert 'hx-get="/changes/waiting"' in page.get("/runs")
+    assert page.get("/changes/waiting", "viewer").startswith('<span class="need">2<')
+    for change in page.store.reviews.find("eu"):
+        page.post("/do/approve_change", change=change.id, button="do")
+    assert page.get("/changes/waiting") == ""
+
+
 def test_a_filter_is_saved_for_its_key_and_deleted(page: Site) -> None:
     back = "/changes?tab=review&search=colour"
     chosen = {"tab": "review", "search": "colour", "kind": "column.added", "back": back}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import govern_world
 import pytest
@@ -60,6 +61,34 @@ def test_a_column_without_values_in_older_rows_is_shown(shop: Site) -> None:
     text = shop.get("/connections/eu")
     assert "main.item.colour</span> has no values in rows that were loaded before" in text
     assert 'href="/do/backfill?connection=eu&amp;table=main.item&amp;columns=colour' in text
+
+
+def test_a_connection_that_works_is_followed_until_it_has_ended(shop: Site) -> None:
+    polled = {"HX-Request": "true", "HX-Target": "now"}
+    assert 'hx-trigger="every 5s"' not in shop.get("/connections/eu")
+    run = shop.store.runs.claim("eu", "sync")
+    answer = shop.client().get("/connections/eu", headers=polled)
+    assert '<div id="now" hx-get="/connections/eu" hx-trigger="every 5s"' in answer.text
+    assert "HX-Refresh" not in answer.headers
+    shop.store.runs.finish(run, "done")
+    assert shop.client().get("/connections/eu", headers=polled).headers["HX-Refresh"] == "true"
+    assert "HX-Refresh" not in shop.client().get("/connections/eu").headers
+
+
+@needs_browser
+@pytest.mark.server
+def test_a_page_says_when_nobody_answers_and_that_it_is_over(shop: Site, browser: Any) -> None:
+    run = shop.store.runs.claim("eu", "sync")
+    with served(shop.app) as base, tab(browser, base, shop.token("admin")) as opened:
+        shown = opened.open("/connections/eu")
+        shown.context.set_offline(True)
+        shown.get_by_text("The server does not answer").wait_for()
+        shown.context.set_offline(False)
+        shown.locator("#unreachable").wait_for(state="detached")
+        shop.store.runs.finish(run, "done")
+        shown.locator("#now:not([hx-trigger])").wait_for()
+        lost = ("ERR_INTERNET_DISCONNECTED", "htmx:sendError", "htmx:afterRequest")
+        opened.faults[:] = [one for one in opened.faults if not any(word in one for word in lost)]
 
 
 def test_a_disabled_button_says_why(shop: Site) -> None:

@@ -42,6 +42,7 @@ def test_every_screen_has_a_picture(tmp_path: Path, browser: Any, theme: str) ->
             shown.page.set_viewport_size({"width": 1120, "height": 700})
             for name, address in {**PLACES, "change": f"/changes/{change.id}"}.items():
                 shown.open(address)
+                shown.page.locator(".need").wait_for()
                 made = folder / f"{name}-{theme}.png"
                 shown.page.screenshot(path=str(made))
                 assert made.stat().st_size > 5_000, name

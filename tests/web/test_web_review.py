@@ -59,11 +59,28 @@ def test_a_table_stands_before_now_and_afterwards(shop: Site) -> None:
     text = text_of(shop.get(f"/changes/{gone.id}"))
     assert "− removed" in text
     assert "phone string none none" in text, "the policy drops it: the destination will not have it"
-    assert re.search(r"\+ added its review none score float64 score float64 new", text)
+    assert re.search(r"\+ added its review \(added\) of score none score float64 score float64 new", text)
     assert "unchanged column" in text
     assert all(f"instep changes {word} {gone.id}" in text for word in ("approve", "reject", "ignore")), "to copy"
     assert "Detected" in text
     assert "preset approve" in text
+
+
+def test_a_review_begins_with_what_approving_does_and_which_models_break(shop: Site) -> None:
+    gone, added = change(shop.app, "phone", "column.removed"), change(shop.app, "score", "column.added")
+    text = text_of(shop.get(f"/changes/{gone.id}"))
+    assert "Once approved: source column dropped; the destination column is dropped too." in text
+    assert "Until then: new rows have NULL in it." in text
+    assert "Models: not checked yet." in text
+    assert "Once approved: the column is added; rows loaded before have NULL in it." in text_of(
+        shop.get(f"/changes/{added.id}")
+    )
+    ask(shop, f"/changes/{gone.id}/impact")
+    assert "2 would break (call_list, contacts)" in text_of(shop.get(f"/changes/{gone.id}"))
+    assert "none would break by the last check" in text_of(shop.get(f"/changes/{added.id}"))
+    shop.post("/do/reject_change", change=gone.id, button="do")
+    shop.store.reviews.obsolete([added.id])
+    assert "Once approved" not in shop.get(f"/changes/{added.id}")
 
 
 def test_a_rejected_change_leaves_the_destination_as_it_is(shop: Site) -> None:

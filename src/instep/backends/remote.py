@@ -134,7 +134,7 @@ class RemoteBackend:
 
     def has_connection(self, name: str) -> bool:
         try:
-            self.query(GetConnection(name))
+            self.query(GetConnection(name, freshness=False))
         except NotFound:
             return False
         return True

@@ -237,7 +237,12 @@ def _open_preview(context: SyncContext) -> Iterator[SyncContext]:
         copy = context.store.copied(Path(folder) / "state.db")
         try:
             yield replace(
-                context, store=copy, destination=destination, maintenance=Maintenance(after_sync=False), log_taken=str
+                context,
+                store=copy,
+                destination=destination,
+                maintenance=Maintenance(after_sync=False),
+                log_taken=str,
+                four_eyes=False,  # one person sees the effects of what two have to agree on
             )
         finally:
             copy.close()

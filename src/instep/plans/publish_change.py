@@ -12,17 +12,20 @@ from typing import TYPE_CHECKING
 
 from instep.control import reviews
 from instep.crash import crashpoint
-from instep.errors import StalePlan
+from instep.errors import Blocked, StalePlan
 from instep.operations.decide.publish_change import PublishChangeRequest
 from instep.operations.spec import DirectWork
 from instep.operations.values import EXISTING
 from instep.plans.preview_change import Trial, check_previewed, load_new, rename_of
+from instep.schema.changes.describe import key
 from instep.schema.policy.similarity import PROPOSAL
+from instep.sync.detection.four_eyes import RULE as FOUR_EYES
 from instep.sync.schema_changes.answer import plan_alone
 from instep.sync.schema_changes.evolve import evolve
 
 if TYPE_CHECKING:
     from instep.model import Review
+    from instep.schema.planning.plan import Plan
     from instep.sync.context import SyncContext
 
 
@@ -67,6 +70,7 @@ class PublishChange(DirectWork):
             work.execute(context, shown, request.allow)
             return tuple(step.text for step in trial.steps)
         made = plan_alone(context, change)
+        _check_applied(change, made)
         trial = Trial.of(context, change, made)
         _check_same(change, trial, request)
         if change.status != "approved":
@@ -74,6 +78,18 @@ class PublishChange(DirectWork):
         crashpoint("publish.approved")
         evolve(context, made, tuple(request.allow))
         return tuple(step.text for step in trial.steps)
+
+
+def _check_applied(change: Review, made: Plan) -> None:
+    """Raise Blocked if the change would stay out although it is approved, such as for its approver under four_eyes."""
+    decision = next((one for one in made.decisions if key(one.change) == change.key), None)
+    if decision is not None and decision.action == "review":
+        raise Blocked(
+            f"change {change.id} cannot be published: {change.summary}: {decision.why}",
+            hint="ask another person to publish it"
+            if decision.rule == FOUR_EYES
+            else f"see `instep plan {change.connection}`",
+        )
 
 
 def _check_same(change: Review, trial: Trial, request: PublishChangeRequest) -> None:

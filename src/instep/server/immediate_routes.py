@@ -77,7 +77,10 @@ def _document(query: type[GetObject]) -> Callable[[ServerContext, Caller, Any], 
 
 Read = Callable[[ServerContext, Caller, Any], Mapping[str, Any]]
 AS_READ: Mapping[str, Sequence[Read]] = {
-    "connection": (_found(lambda request: GetConnection(request.connection)),),
+    "connection": (
+        _found(lambda request: GetConnection(request.connection, freshness=False)),
+        _found(lambda request: GetConnection(request.connection, freshness=True)),
+    ),
     "change": (_found(lambda request: GetChange(request.change)),),
     "key": (_found(lambda request: GetKey(request.key)),),
     "rollout": (_found(lambda request: GetRollout(request.rollout)),),

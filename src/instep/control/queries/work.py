@@ -98,7 +98,7 @@ class ConnectionLookup(QueryWork):
         found = context.resources.find("connection", name) if context.sees(name) else None
         if found is None:
             raise NotFound.of("connection", name)
-        [one] = summaries(context, [found])
+        [one] = summaries(context, [found], freshness=query.freshness)
         schedules = upcoming(context.store, context.project, name, datetime.now(UTC))
         return ConnectionDetails(**vars(one), pauses=pauses.active(context.store, name), schedules=schedules)
 
@@ -120,8 +120,8 @@ def managed_page(
     )
 
 
-def summaries(context: QueryContext, found: Sequence[Managed]) -> list[ConnectionSummary]:
-    """Return how connections fare, by a few statements for all of them."""
+def summaries(context: QueryContext, found: Sequence[Managed], *, freshness: bool = True) -> list[ConnectionSummary]:
+    """Return how connections fare, by a few statements for all of them; without `freshness` that is None."""
     names, store = [one.name for one in found], context.store
     runs, waiting = store.pages.latest_runs(names), store.pages.waiting(names)
     paused, namespaces, outcomes = store.pages.paused(names), dict[str, str](), store.runs.outcomes(names)
@@ -129,7 +129,7 @@ def summaries(context: QueryContext, found: Sequence[Managed]) -> list[Connectio
         job.connection for job in store.jobs.unfinished(names) if job.kind == "detect" and job.status == "running"
     }
 
-    targeted = [one.name for one in found if _may_have_target(one.spec)]
+    targeted = [one.name for one in found if freshness and _may_have_target(one.spec)]
     fresh = (
         freshness_of(store, context.project.for_connections(targeted), targeted, datetime.now(UTC)) if targeted else {}
     )

@@ -72,8 +72,8 @@ class ObjectListing:
         self.place, self.every = place, columns
         store, name = place.store, place.connection
         self.switches = {(s.schema, s.table, s.column): s for s in store.switches.of(name)}
-        self.reviews = {_about(r): r for r in reversed(store.reviews.find(name, _WAITS)) if r.kind in _ADDED}
-        self.applied = {_about(r): r for r in store.reviews.find(name, ("applied",)) if r.kind in _ADDED}
+        self.reviews = {_about(r): r for r in reversed(store.reviews.find(name, _WAITS, kinds=_ADDED))}
+        self.applied = {_about(r): r for r in store.reviews.find(name, ("applied",), kinds=_ADDED)}
         self.named: dict[tuple[str, str], list[str]] = {}
         for schema, table, column in (*self.switches, *self.reviews):
             if column:

@@ -38,6 +38,8 @@ class GetConnection(Query):
 
     connection: Name
     """The connection."""
+    freshness: bool = True
+    """False: freshness is null, and no table is looked at for it."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from instep.schema.changes.describe import Change, describe, symbol, table_of
 from instep.schema.planning.naming import quote
 from instep.schema.planning.plan import Plan
 from instep.schema.planning.step import RecordIdentity, Ref, RewriteColumn, SetLayout, Step, UndropColumn
-from instep.schema.policy.policy import Decision
+from instep.schema.policy.policy import Decision, Modifiers
 
 NOTHING = "nothing to do: the destination is up to date"
 
@@ -106,6 +106,19 @@ _REMOVALS = {
     ("column.removed", "retain"): "source column dropped; the destination column and its values are kept",
     ("column.removed", "drop"): "source column dropped; the destination column is dropped too",
 }
+
+
+def when_applied(kind: str, how: Modifiers) -> str:
+    """Return what applying a change does to the destination; empty where only the steps of a plan tell."""
+    older = (
+        "rows loaded before have NULL in it" if how.backfill == "none" else f"older rows by backfill: {how.backfill}"
+    )
+    return _REMOVALS.get((kind, how.removed)) or {
+        "schema.added": "its tables are created and loaded",
+        "table.added": "the table is created and loaded",
+        "column.added": f"the column is added; {older}",
+        "column.renamed": "the column gets its new name and keeps its values",
+    }.get(kind, "")
 
 
 def _backfills(decision: Decision) -> bool:

@@ -96,7 +96,7 @@ def delete_connection(
 
 def _check_unmoved(server: ServerContext, who: Caller, name: str, writes: Write) -> None:
     if writes.match is not None:
-        writes.check(read_document(server, who, GetConnection(name)))
+        writes.check(*(read_document(server, who, GetConnection(name, freshness=one)) for one in (False, True)))
 
 
 def wait_for_second(server: ServerContext, writes: Write, act: Act, action: str) -> Response | None:

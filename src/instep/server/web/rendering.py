@@ -143,6 +143,7 @@ def render(template: str, *, request: Request, visit: Visit | None, **values: An
         "caller": visit.caller.key if visit else None,
         "form_token": sign_in.form_token(visit.token) if visit else "",
         "navigation": [one for one in NAVIGATION if visit.may(one[2])] if visit else (),
+        "project_name": visit.server.project.model.project if visit else "",
         "theme": theme if theme in THEMES else "auto",
         "page_actions": [],
         "keys_on": request.cookies.get("instep_keys", "on") != "off",

@@ -76,6 +76,19 @@ def undo_of_switches(name: str, done: Sequence[_Values], back: str) -> str:
     return found if len(found) <= LONGEST else ""
 
 
+def filter_fields(saved: _Values) -> dict[str, Any]:
+    """Return a saved filter as the fields of the inbox."""
+    given = {**saved, "kind": "".join(saved.get("kind", ())[:1])}
+    return {"tab": given.pop("view", None) or "review", **given}
+
+
+def undo_of_filter(name: str, before: _Values | None) -> str:
+    """Return the address that saves the filter of this name as it was, or deletes it if there was none."""
+    given = filter_fields(before) if before is not None else {"gone": "true"}
+    found = query("/changes/filters", name=name, **given)
+    return found if len(found) <= LONGEST else ""
+
+
 def undo_note(action: Action) -> str:
     """Return what a form says before about taking its operation back; "" for one that changes nothing."""
     if action.name in _NOTES:

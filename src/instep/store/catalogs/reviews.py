@@ -231,12 +231,13 @@ class Reviews:
         statuses: Sequence[ReviewStatus] = (),
         limit: int | None = None,
         *,
+        kinds: Collection[str] = (),
         scope: Collection[str] | None = None,
     ) -> list[Review]:
-        """Return reviews, newest first; of one connection or all, with these statuses or all; only of the
-        connections in `scope`, if it is given."""
+        """Return reviews, newest first; of one connection or all, with these statuses or all, of these kinds or all;
+        only of the connections in `scope`, if it is given."""
         with self._db.read() as transaction:
-            return self._select(transaction, connection, statuses, limit, scope)
+            return self._select(transaction, connection, statuses, limit, kinds, scope)
 
     def existing(self, connection: str) -> dict[str, Review]:
         """Return content key -> the change that is open, approved or rejected."""
@@ -248,6 +249,7 @@ class Reviews:
         connection: str | None,
         statuses: Sequence[str],
         limit: int | None = None,
+        kinds: Collection[str] = (),
         scope: Collection[str] | None = None,
     ) -> list[Review]:
         where: list[ColumnElement[bool]] = []
@@ -257,6 +259,8 @@ class Reviews:
             where.append(reviews.c.connection.in_(sorted(scope)))
         if statuses:
             where.append(reviews.c.status.in_(statuses))
+        if kinds:
+            where.append(reviews.c.kind.in_(sorted(kinds)))
         query = select(reviews).where(*where).order_by(reviews.c.first_seen.desc(), reviews.c.id).limit(limit)
         return [review_of(row) for row in transaction.execute(query)]
 

@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from instep.schema.changes.version import BREAKING
 from instep.schema.policy.similarity import PROPOSAL
 from instep.server.problems import ApiProblem
 from instep.server.web.copies import copies
 from instep.server.web.forms import action_of
-from instep.server.web.rendering import query
-from instep.server.web.undo import assignees_of, undo_of_answers
-from instep.server.web.visit import PageRoutes, Visit
+from instep.server.web.rendering import count, query
+from instep.server.web.undo import assignees_of, filter_fields, undo_of_answers, undo_of_filter
+from instep.server.web.visit import HEADERS, PageRoutes, Visit
 
 pages = PageRoutes()
 TABS = (
@@ -89,9 +89,16 @@ async def inbox(visit: Visit) -> Response:
     )
 
 
+@pages.page("/changes/waiting")
+async def waiting(visit: Visit) -> Response:
+    """Return the number of changes that need a review, which the navigation of each page shows."""
+    found = (await visit.api.get("/change-counts", view="review"))["views"].get("review", 0)
+    text = f'<span class="need">{count(found)}<span class="visually-hidden"> need review</span></span>' if found else ""
+    return HTMLResponse(text, headers=HEADERS)
+
+
 def _address(saved: dict[str, Any]) -> str:
-    given = {**saved, "kind": "".join(saved.get("kind", ())[:1])}
-    return query("/changes", tab=given.pop("view", None) or "review", **given)
+    return query("/changes", **filter_fields(saved))
 
 
 def _groups(found: list[dict[str, Any]]) -> list[tuple[str, str, list[dict[str, Any]]]]:
@@ -106,12 +113,14 @@ async def save_filter(visit: Visit) -> Response:
     name = visit.sent("name").strip()
     chosen = {one: visit.sent(one) for one in _FILTER if visit.sent(one)}
     path = f"/filters/{query_name(name)}"
-    if visit.sent("button") == "delete":
+    before = next((one["filter"] for one in (await visit.api.get("/filters"))["items"] if one["name"] == name), None)
+    if visit.sent("button") == "delete" or visit.sent("gone") == "true":
         await visit.api.send("DELETE", path)
-        return visit.go(visit.sent("back", "/changes"), f"The filter {name} is deleted.")
+        return visit.go(visit.sent("back", "/changes"), f"The filter {name} is deleted.", undo_of_filter(name, before))
     body = {**chosen, **({"kind": [chosen["kind"]]} if "kind" in chosen else {}), "view": visit.sent("tab") or None}
     await visit.api.send("PUT", path, body)
-    return visit.go(visit.sent("back", "/changes"), f"The filter is saved as {name}.")
+    replaced = f"The filter {name} is replaced." if before else f"The filter is saved as {name}."
+    return visit.go(visit.sent("back", "/changes"), replaced, undo_of_filter(name, before))
 
 
 def query_name(name: str) -> str:

@@ -74,7 +74,7 @@ async def connection(visit: Visit) -> Response:
     """Show how one connection stands."""
     name = visit.path["connection"]
     base = f"/connections/{quoted(name)}"
-    found = await visit.api.send("GET", base)
+    found = await visit.api.send("GET", base, parameters={"freshness": False})  # its status has it, by table
     report = await visit.api.get(f"{base}/status")
     table = visit.query("table")
     loads = (await visit.api.get(f"{base}/loads", table=table, limit=CHART_RUNS))["items"]
@@ -83,8 +83,10 @@ async def connection(visit: Visit) -> Response:
     search, cursor = visit.query("search").strip(), visit.query("cursor")
     tables = await visit.api.get(f"{base}/status/tables", search=search, cursor=cursor, limit=ROWS)
     details = found.document
-    return await visit.render(
+    live = bool(queued) or details["status"] in ("running", "processing")
+    answer = await visit.render(
         "connection.html",
+        live=live,
         name=name,
         connection=details,
         etag=found.etag,
@@ -107,6 +109,9 @@ async def connection(visit: Visit) -> Response:
         pausing=pausing(details, queued),
         resuming=resuming(details, report, queued),
     )
+    if not live and visit.request.headers.get("hx-target") == "now":
+        answer.headers["HX-Refresh"] = "true"  # what ran has ended: its tables, charts and buttons are others
+    return answer
 
 
 def charts_of(loads: Sequence[Mapping[str, Any]], of: str) -> dict[str, Any]:

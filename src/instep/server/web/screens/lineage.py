@@ -82,7 +82,7 @@ def picture_of(change: Mapping[str, Any], impact: Mapping[str, Any], destination
     an impact job, {} where they were not checked yet."""
     looked = was_judged(change, impact)
     source = ".".join(filter(None, (*change["table"], change["column"]))) or change["summary"]
-    judged = [(model, _level(model, change["id"])) for model in impact["models"]] if looked else []
+    judged = [(model, level_of(model, change["id"])) for model in impact["models"]] if looked else []
     readers = _readers(judged, destination, has_column=bool(change["column"]))
     drawn = readers[:MOST]
     worst: Level = next((one for one in WORDS if any(level == one for _, level in drawn)), "none")
@@ -105,7 +105,8 @@ def was_judged(change: Mapping[str, Any], impact: Mapping[str, Any]) -> bool:
     return any(one["id"] == change["id"] for one in impact.get("changes", ()))
 
 
-def _level(model: Mapping[str, Any], change: str) -> Level:
+def level_of(model: Mapping[str, Any], change: str) -> Level:
+    """Return the gravest level of a model's findings about a change."""
     levels = {one["level"] for one in model["findings"] if one["change"] in (change, "")}
     return next((one for one in WORDS if one in levels), "safe")
 

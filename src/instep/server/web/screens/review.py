@@ -9,12 +9,15 @@ from typing import Any
 from starlette.responses import Response
 
 from instep.operations.values import EXISTING
+from instep.schema.changes.describe import change_from_dict
 from instep.schema.changes.version import BREAKING
+from instep.schema.planning.explain import meanwhile, when_applied
+from instep.schema.policy.policy import Decision, Modifiers
 from instep.schema.policy.similarity import PROPOSAL
 from instep.server.problems import ApiProblem
 from instep.server.web.forms import action_of
 from instep.server.web.rendering import query, quoted
-from instep.server.web.screens.lineage import picture_of, was_judged
+from instep.server.web.screens.lineage import level_of, picture_of, was_judged
 from instep.server.web.undo import undo_address
 from instep.server.web.visit import PageRoutes, Visit
 
@@ -53,6 +56,10 @@ async def show_review(visit: Visit, problem: ApiProblem | None = None) -> Respon
         values["impact"] = found_impact = await _job(visit, visit.query("impact") or jobs.get("impact", ""))
         values["judged"] = was_judged(change, (found_impact or {}).get("result") or {})
     proposal = _pair(change)
+    effect = None
+    if tab == "table" and change["status"] in EXISTING:
+        checked = await _job(visit, jobs.get("impact", ""))
+        effect = effect_of(change, (checked or {}).get("result") or {})
     if tab == "table" and proposal and change["column"]:
         values |= await _samples(visit, change)
     if tab == "conversation":
@@ -76,6 +83,7 @@ async def show_review(visit: Visit, problem: ApiProblem | None = None) -> Respon
         tree=await _tree(visit, connection),
         comparison=comparison,
         proposal=proposal,
+        effect=effect,
         plan=plan,
         stale=await _stale(visit, connection, change, plan),
         drops=(plan or {}).get("result", {}).get("drops", []),
@@ -259,6 +267,17 @@ async def _stale(visit: Visit, connection: str, change: Mapping[str, Any], plan:
     if change["decided_at"] and datetime.fromisoformat(change["decided_at"]) > made:
         return "the change was answered since it was made"
     return ""
+
+
+def effect_of(change: Mapping[str, Any], impact: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what approving an open change does, what holds until then, and the models that it breaks: None if they
+    were not looked at since. `impact`: the result of the last look at models; {} before the first."""
+    how = Modifiers().with_changes(change["modifiers"])
+    decision = Decision(change_from_dict(change["change"]), change["action"], change["rule"], "", how)
+    breaks = None
+    if was_judged(change, impact):
+        breaks = [one["name"] for one in impact["models"] if level_of(one, change["id"]) == "breaks"]
+    return {"applied": when_applied(change["kind"], how), "meanwhile": meanwhile(decision), "breaks": breaks}
 
 
 def _pair(change: Mapping[str, Any]) -> tuple[str, str] | None:

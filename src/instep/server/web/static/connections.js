@@ -45,7 +45,14 @@ function follow() {
   const state = document.querySelector("[data-log-state]");
   source = new EventSource(log.dataset.logStream);
   source.log = log;
-  state.textContent = "live";
+  state.textContent = "connecting";
+  source.onopen = () => {
+    state.textContent = "live";
+  };
+  source.onerror = (event) => {
+    const over = event.target.readyState === EventSource.CLOSED;
+    state.textContent = over ? "not live: reload this page" : "connection lost, connecting again";
+  };
   const add = (message) => {
     const event = JSON.parse(message.data);
     if (event.data.run !== log.dataset.logRun) return;

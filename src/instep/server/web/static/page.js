@@ -120,6 +120,34 @@ function localTimes(part) {
   }
 }
 
+// Times ago grow while a page stands open.
+function ago(at) {
+  const seconds = (Date.now() - at) / 1000;
+  if (Math.abs(seconds) < 45) return "just now";
+  const [unit, length] = [["d", 86400], ["h", 3600], ["min", 60]].find(([, one]) => Math.abs(seconds) >= one) ?? ["min", 60];
+  const amount = Math.max(1, Math.round(Math.abs(seconds) / length));
+  return seconds > 0 ? `${amount} ${unit} ago` : `in ${amount} ${unit}`;
+}
+
+setInterval(() => {
+  for (const one of document.querySelectorAll("time[data-ago]")) {
+    const text = ago(new Date(one.dateTime));
+    if (one.textContent !== text) one.textContent = text;
+  }
+}, 30000);
+
+// A page that follows something says so when nobody answers; it goes on asking.
+document.addEventListener("htmx:sendError", () => {
+  if (document.getElementById("unreachable")) return;
+  const notice = document.createElement("div");
+  notice.id = "unreachable";
+  notice.className = "problem";
+  notice.setAttribute("role", "alert");
+  notice.append("The server does not answer: what this page shows may be old. Next: try again, or check that instep server runs.");
+  document.querySelector("#content h1")?.after(notice);
+});
+document.addEventListener("htmx:afterOnLoad", () => document.getElementById("unreachable")?.remove());
+
 // What a person has opened stays open while its page follows a run.
 document.addEventListener("htmx:oobBeforeSwap", (event) => {
   if (event.detail.target.querySelector("details[open]")) event.detail.shouldSwap = false;
