@@ -51,7 +51,7 @@ from instep.temporary import TemporaryFolder
 MEMORY = "600MB"
 _KINDS = {"TIMESTAMP_NTZ": "TIMESTAMP", "TIMESTAMP": "TIMESTAMPTZ", "STRING": "VARCHAR"}
 _LOCK = threading.Lock()
-_OUT_OF_REACH = (
+OUT_OF_REACH = (
     duckdb.OutOfMemoryException,
     duckdb.IOException,  # the disk that it spills to is full; it opens no file of the table
     duckdb.NotImplementedException,
@@ -102,7 +102,7 @@ def find_delta(plan: MergePlan, staged: RowReader, keys: RowReader | None, table
     with _LOCK:
         db = _engine().cursor()
     with db:
-        if not (_is_whole(plan) and set_equal_aside(db, _whole_compare(plan, staged, table))):
+        if not (plan.is_whole and set_equal_aside(db, _whole_compare(plan, staged, table))):
             db.register("r", numbered(staged, _compared(plan), plan.cursor))
             db.register("t", numbered(table, [*_compared(plan), *_deleted(plan)], plan.cursor))
         if keys is not None:
@@ -114,10 +114,6 @@ def find_delta(plan: MergePlan, staged: RowReader, keys: RowReader | None, table
             db.execute(f"CREATE TEMP TABLE near AS {near_sql(plan)}")
         db.execute(f"CREATE TEMP TABLE met AS {met_sql(plan)}")
         return _read(db, plan, table.rows)
-
-
-def _is_whole(plan: MergePlan) -> bool:
-    return plan.complete and not plan.keys and not plan.requested
 
 
 @dataclass(frozen=True)
@@ -328,7 +324,7 @@ def find_upsert(table: IcebergTable, files: Sequence[StagedFile], how: Merge, pl
         delta = find_delta(plan, staged, keys, rows) if plan.since is None else find_since(plan.since, staged, rows)
     except Exception as error:
         unread = next((e for read in (staged, keys, rows) if read for e in read.errors), None)
-        if isinstance(unread or error, _OUT_OF_REACH):
+        if isinstance(unread or error, OUT_OF_REACH):
             return None
         if unread is None:
             raise
