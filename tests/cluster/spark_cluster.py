@@ -133,8 +133,8 @@ class Standalone:
         self.url = self.master.wait_for(_STARTED)[1]
         return self
 
-    def add_workers(self, *names: str, memory: str = "1g") -> None:
-        """Workers that have registered."""
+    def add_workers(self, *names: str, memory: str = "1g", quick: bool = True) -> None:
+        """Workers that have registered; `quick`: their executors live for a minute, too."""
         home = str(spark_jars()[0].parents[1])
         for name in names:
             folder = self.folder / name
@@ -142,7 +142,7 @@ class Standalone:
                 "org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "--webui-port", "0", "--cores", "1",
                 "--memory", memory, "--work-dir", str(folder / "work"), self.url,
             ]  # fmt: skip
-            executors = {"JAVA_TOOL_OPTIONS": " ".join(QUICK)}  # they have the environment of their worker
+            executors = {"JAVA_TOOL_OPTIONS": " ".join(QUICK)} if quick else {}  # the environment of their worker
             begun = start(folder, main, SPARK_HOME=home, SPARK_SCALA_VERSION="2.13", **executors)
             self.workers.append(Worker(begun.folder, begun.process))
         for worker in self.workers:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
@@ -23,8 +24,9 @@ from instep.destinations.base import Commit, LoadOutcome, Merge
 from instep.destinations.iceberg.commit import row_reader
 from instep.destinations.iceberg.commit.commit import TableCommit
 from instep.destinations.iceberg.commit.position_deletes import Deletes
+from instep.destinations.iceberg.commit.row_reader import KeySpan
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
-from instep.destinations.iceberg.write import spark_upsert
+from instep.destinations.iceberg.write import key_ranges, spark_upsert
 from instep.errors import Conflict, DestinationError, Fenced
 from instep.schema.maintenance import Maintenance
 from instep.spark.merge import Edits
@@ -97,7 +99,8 @@ def _rows(at: random.Random) -> list[Row]:
 
 
 UPSERTS = [
-    ("complete", "soft", True), ("complete", "hard", True), ("keys", "soft", True), ("keys", "hard", True),
+    ("complete", "soft", True), ("complete", "hard", True), ("complete", "soft", False),
+    ("keys", "soft", True), ("keys", "hard", True),
     ("requested", "soft", True), ("requested", "hard", False), ("cursor", "soft", True), ("plain", "ignore", False),
     ("since", "soft", True),
 ]  # fmt: skip
@@ -109,8 +112,12 @@ UPSERTS = [
 def test_any_upserts_lead_where_those_of_this_process_lead(
     tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, kind: str, deletes: Any, few: bool
 ) -> None:
-    if not few:
-        monkeypatch.setattr("instep.spark.merge.BROADCAST_ROWS", 0)
+    if few:  # few rows of a range, whose files have keys of all ranges
+        for name, value in {"RANGE_ROWS": 6, "SMALLEST_ROWS": 1, "MOST_READS": 99}.items():
+            monkeypatch.setattr(key_ranges, name, value)
+    else:
+        monkeypatch.setattr("instep.spark.merge.BROADCAST_BYTES", 0)
+        monkeypatch.setattr(key_ranges, "MOST_READS", 0)
     at = random.Random(f"{kind} {deletes}")
     loads = [[_rows(at), _rows(at)] for _ in range(2)]
     keys = [{"id": i} for i in range(0, 36, 2)]
@@ -134,6 +141,83 @@ def test_any_upserts_lead_where_those_of_this_process_lead(
         assert state is not None
         found.append((outcomes, rows_of(lake, columns=COLUMNS), replace(state, bytes=0, version="")))
     assert found[0] == found[1]
+
+
+def test_ranges_follow_the_files_and_each_key_is_in_one() -> None:
+    """A file for each million keys, and one of changed rows that has keys of all: rows are read twice at most."""
+    million = 1_000_000
+    staged = [[KeySpan(n * million, (n + 1) * million - 1, million)] for n in range(40)]
+    table = [*staged, [KeySpan(7, 40 * million - 1, million)], [KeySpan(None, None, 10)]]
+    ranges = key_ranges.key_ranges(staged, table, 8 * million)
+    assert ranges is not None
+    assert len(ranges) == 14, "three files and a part of the others each"
+    assert [r.high for r in ranges[:-1]] == [r.low for r in ranges[1:]]
+    assert (ranges[0].low, ranges[-1].high) == (None, None)
+    assert all(r.low % million == 0 for r in ranges[1:] if r.low is not None), "a range begins where a file does"
+    assert sorted(n for r in ranges for n in r.staged) == list(range(40)), "each staged file is read once"
+    assert all({40, 41} <= {*r.files} for r in ranges)
+
+
+@pytest.mark.parametrize("bounds", [(0, 9_999_999), (None, None)])
+def test_keys_in_no_order_are_not_read_range_by_range(bounds: tuple[int | None, int | None]) -> None:
+    files = [[KeySpan(*bounds, 1_000_000)] for _ in range(40)]
+    ranges = key_ranges.key_ranges(files, files, 8_000_000)
+    assert ranges is None or len(ranges) == 1
+
+
+def test_keys_far_apart_are_divided_as_well() -> None:
+    least, most = -(2**63), 2**63 - 1
+    files = [[KeySpan(least, least + 4, 5)], [KeySpan(0, 0, 5)], [KeySpan(most - 4, most, 5)]]
+    ranges = key_ranges.key_ranges(files, files, 10)
+    assert ranges is not None
+    assert [r.staged for r in ranges] == [(0,), (1,), (2,)]
+
+
+@pytest.mark.parametrize("within", [(None, 7), (7, 23), (23, None), (90, 99), (None, None)])
+def test_a_range_decodes_its_row_groups_and_knows_the_places_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, within: tuple[int | None, int | None]
+) -> None:
+    lake, decoded = lakes(tmp_path)[0], list[Any]()
+    create(lake)
+    lake.write.overwrite(REF, [stage(lake, REF, [{"id": n} for n in range(30)])], Commit("run-1", 1))
+    loaded = lake.lake.load(REF)
+    assert loaded is not None
+    (task,) = loaded.scan().plan_files()
+    path = task.file.file_path.removeprefix("file://")
+    pq.write_table(pq.read_table(path), path, row_group_size=4)
+    real = row_reader._decoded
+    monkeypatch.setattr(row_reader, "_decoded", lambda *args: decoded.append(args[4:]) or real(*args))
+    found = row_reader.numbered(row_reader.existing_rows(loaded, [row_reader.old_file(0, task)], within), ["id"])
+    low, high = within[0] or 0, 30 if within[1] is None else within[1]
+    ids = [n for n in range(30) if low <= n < high]
+    assert [(r["c0"], r["p"]) for r in found.read_all().to_pylist()] == [(n, n) for n in ids]
+    assert decoded == (
+        [()] if within == (None, None) else [(n,) for n in range(8) if {*range(4 * n, 4 * n + 4)} & {*ids}]
+    )
+
+
+@with_spark
+@pytest.mark.parametrize("twice", [False, True])
+def test_a_whole_compare_moves_no_rows_between_tasks(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, twice: bool
+) -> None:
+    """Also where a range has to be joined after all, nothing is missed: here a key is staged twice."""
+    lake, joins = lakes(tmp_path)[1], list[Any]()
+    create(lake)
+    lake.write.overwrite(
+        REF, [stage(lake, REF, [{"id": 10 * n + i} for i in range(10)], chunk=n) for n in range(6)], Commit("run-1", 1)
+    )
+    real = spark_upsert.find_edits
+    monkeypatch.setattr(spark_upsert, "find_edits", lambda *args: joins.append(args) or real(*args))
+    for name, value in {"RANGE_ROWS": 20, "SMALLEST_ROWS": 1, "GROUP_ROWS": 0}.items():
+        monkeypatch.setattr(key_ranges, name, value)
+    parts = [[{"id": 10 * n + i, "name": "new" if i == n else None} for i in range(10)] for n in range(1, 7)]
+    parts += [[{"id": 69, "name": "newest"}]] * twice
+    files = [stage(lake, REF, rows, chunk=n) for n, rows in enumerate(parts)]
+    done = lake.write.merge(lambda: spark, REF, files, Merge(("id",), complete=True), Commit("run-2", 1))
+    assert done == LoadOutcome(10, 5, 10)
+    assert sorted(i for i, n, _ in rows_of(lake) if n) == sorted([11, 22, 33, 44, 55, 66] + [69] * twice)
+    assert joins == []
 
 
 @with_spark
@@ -204,6 +288,29 @@ def test_a_small_change_of_a_table_adds_one_file_and_no_compaction(tmp_path: Pat
     assert (before.files, after.files, after.deletes) == (7, 8, 3)
     assert not lake.maintenance.due(REF, Maintenance())
     assert sorted(i for i, n, _ in rows_of(lake) if n == "new") == [4, 14, 24]
+
+
+@with_spark
+@pytest.mark.parametrize(("rows", "sent"), [(1_000_001, True), (4_000_000, True), (5_000_000, False)])
+def test_rows_that_no_key_names_are_dropped_where_they_are_read(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, rows: int, sent: bool
+) -> None:
+    """1 % of a hundred million rows, and those at the boundary of its cursor, do not have all of them sorted by key."""
+    lake, plans = lakes(tmp_path)[1], list[str]()
+    create(lake)
+    lake.write.overwrite(REF, [stage(lake, REF, [{"id": n} for n in range(9)])], Commit("run-1", 1))
+    real = spark_upsert.find_edits
+
+    @contextmanager
+    def of_many(session: Any, plan: Any, settings: Any, files: Any) -> Iterator[Any]:
+        with real(session, plan, settings, replace(files, rows=rows)) as edits:
+            plans.append(edits.frame._jdf.queryExecution().analyzed().toString())
+            yield edits
+
+    monkeypatch.setattr(spark_upsert, "find_edits", of_many)
+    files = [stage(lake, REF, [{"id": 3, "name": "new"}])]
+    assert lake.write.merge(lambda: spark, REF, files, Merge(("id",)), Commit("run-2", 1)) == LoadOutcome(0, 1)
+    assert ["LeftSemi" in plan for plan in plans] == [sent]
 
 
 @with_spark

@@ -22,7 +22,7 @@ from instep.spark.payload import check_size, job_tag, packed, unpacked
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import DataType
+    from pyspark.sql.types import DataType, StructType
 
 Name = tuple[str, ...]
 
@@ -59,6 +59,11 @@ class MergePlan:
     def leaves_others(self) -> bool:
         """Return whether rows of the table whose key is neither staged nor requested stay, whatever they are."""
         return not (self.complete or self.keys or self.since)
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether the staged rows are all that the source has, and are met by their key."""
+        return self.complete and bool(self.key) and not (self.keys or self.requested or self.since)
 
 
 @dataclass(frozen=True)
@@ -129,8 +134,59 @@ class WriteTask:
         yield pa.record_batch([pa.array([result], pa.binary())], names=["result"])
 
 
-BROADCAST_ROWS = 1_000_000
-"""So many staged keys are sent to all tasks; the table's other rows are then dropped where they are read."""
+Find = Callable[[Any, int], pa.Table]
+"""(work, number of the part) to its edits, as `EDIT_COLUMNS`; a function of a module."""
+EDIT_COLUMNS = pa.schema(
+    [("what", pa.string()), ("sf", pa.int32()), ("sp", pa.int64()), ("tf", pa.int32()), ("tp", pa.int64())]
+)
+BEYOND = "beyond"
+"""What the edits of a part are whose rows have to be joined."""
+
+
+@dataclass(frozen=True)
+class FindTask:
+    """A task that finds the edits of some parts."""
+
+    payload: bytes = field(repr=False)
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        find, work = unpacked(self.payload)
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from find(work, number).to_batches()
+
+
+@contextmanager
+def find_in_parts(spark: SparkSession, find: Find, work: Any, parts: int) -> Iterator[Edits]:
+    """Yield the edits that `find` makes of the parts, a task each. `work` may hold credentials."""
+    payload = packed((find, work))
+    check_size(spark, [payload])
+    with explained():
+        if not is_connect(spark):
+            spark.sparkContext.addJobTag(job_tag())
+        numbers = own_session(spark, MergeSettings()).range(0, parts, 1, parts)
+        kinds = "what string, sf int, sp bigint, tf int, tp bigint"
+        frame = numbers.mapInArrow(FindTask(payload), kinds).persist()
+    with counted(frame) as counts:
+        yield Edits(frame, counts)
+
+
+@contextmanager
+def counted(frame: DataFrame) -> Iterator[dict[str, int]]:
+    """Yield how many edits of each kind there are; the frame is not kept afterwards."""
+    try:
+        with explained():
+            counts = {row[0]: row[1] for row in frame.groupBy("what").count().collect()}
+        yield counts
+    finally:
+        with suppress(Exception):  # the session may have ended
+            frame.unpersist()
+
+
+BROADCAST_BYTES = 64 << 20
+"""Staged keys of so many bytes are sent to all tasks; the table's other rows are then dropped where they are read."""
+_NUMBER_BYTES, _TEXT_BYTES = 16, 64
+"""What a column of a key takes in a task's memory, about: four million numbers, or one million texts, are sent."""
 
 
 @contextmanager
@@ -145,14 +201,10 @@ def find_edits(spark: SparkSession, plan: MergePlan, settings: MergeSettings, fi
             spark.sparkContext.addJobTag(job_tag())
         _views(session, plan, files)
         frame = session.sql(edits_sql(plan)).persist()
-    try:
+    with counted(frame) as counts:
         with explained():
-            counts = {row[0]: row[1] for row in frame.groupBy("what").count().collect()}
             absent = session.sql(absent_sql(plan)).collect()[0][0] if plan.keys else 0
         yield Edits(frame, counts, absent)
-    finally:
-        with suppress(Exception):  # the session may have ended
-            frame.unpersist()
 
 
 @contextmanager
@@ -172,8 +224,8 @@ def _views(session: SparkSession, plan: MergePlan, files: MergeFiles) -> None:
         keys = session.table(path(known))
         frames["k"] = keys.select(*_keys(_functions(session), plan)).distinct()
     frames["t"] = _narrow(session, plan, plan.table, files.table)
-    if files.rows <= BROADCAST_ROWS and plan.leaves_others:
-        rows_needed = frames["r"].select(*_numbered(plan))
+    rows_needed = frames["r"].select(*_numbered(plan))
+    if plan.leaves_others and files.rows * key_bytes(rows_needed.schema) <= BROADCAST_BYTES:
         rows_needed = rows_needed.union(frames["k"]) if known else rows_needed
         frames["t"] = frames["t"].join(rows_needed.distinct().hint("broadcast"), _numbered(plan), "left_semi")
     for view, frame in frames.items():
@@ -201,6 +253,13 @@ def _narrow(session: SparkSession, plan: MergePlan, table: Name, files: Sequence
     numbers = paths.select(f.xxhash64("file").alias("path"), "f").hint("broadcast")
     known = rows.select(*columns).join(numbers, "path", "left").drop("path")
     return known.withColumn("f", f.coalesce("f", f.lit(-1)))
+
+
+def key_bytes(key: StructType) -> int:
+    """Return about how many bytes a key takes in the memory of a task."""
+    from pyspark.sql.types import DatetimeType, IntegralType
+
+    return sum(_NUMBER_BYTES if isinstance(c.dataType, IntegralType | DatetimeType) else _TEXT_BYTES for c in key)
 
 
 def _functions(session: SparkSession) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.visitors import _InclusiveMetricsEvaluator
@@ -48,6 +49,9 @@ class RowReader:
     """Per file path the positions that are deleted, sorted."""
     deletes: Mapping[str, Sequence[DataFile]] = field(default_factory=dict)
     """The delete files that say so, by the path of the data file."""
+    within: tuple[int | None, int | None] = (None, None)
+    """The rows of `numbered` are those whose first column is from the one on and below the other; None is without a
+    bound, and NULL is below all."""
     errors: list[Exception] = field(default_factory=list, compare=False)
     """Errors of `numbered`; an engine that reads its batches passes on their text alone."""
 
@@ -71,11 +75,15 @@ def current_rows(table: Table, within: BooleanExpression = ALL) -> RowReader | N
     deletes = {t.file.file_path: tuple(t.delete_files) for t in tasks}
     if any(d.content != DataFileContent.POSITION_DELETES for files in deletes.values() for d in files):
         return None
-    gone = {
+    return RowReader(table, [t.file for t in tasks], _deleted_positions(table.io, tasks), deletes)
+
+
+def _deleted_positions(io: FileIO, tasks: Sequence[FileScanTask]) -> dict[str, Positions]:
+    """Return, per data file's path, the positions that its delete files name, sorted."""
+    return {
         path: np.unique(np.concatenate([part.to_numpy() for part in parts]).astype(np.int64))
-        for path, parts in _read_all_delete_files(table.io, tasks).items()
+        for path, parts in _read_all_delete_files(io, tasks).items()
     }
-    return RowReader(table, [t.file for t in tasks], gone, deletes)
 
 
 def staged_rows(table: Table, files: Sequence[DataFile]) -> RowReader:
@@ -103,7 +111,9 @@ def numbered(
                     values = [v if c == ordered else brief(v) for c, v in whole]
                     place = [pa.repeat(pa.scalar(number, pa.int32()), len(positions)), pa.array(positions)]
                     batch = pa.record_batch([*values, *place], schema=schema)
-                    yield batch if keep.all() else batch.filter(pa.array(keep))
+                    keep &= _within_mask(batch.column(0), *rows.within)
+                    if keep.any():
+                        yield batch if keep.all() else batch.filter(pa.array(keep))
         except Exception as error:
             rows.errors.append(error)
             raise
@@ -129,6 +139,9 @@ def _batches(rows: RowReader, number: int, columns: Sequence[str]) -> Iterator[t
     """Yield one file's batches in order, deleted rows included, with the position of each row."""
     metadata, file, start = rows.table.metadata, rows.files[number], 0
     projection = rows.table.schema().select(*columns)
+    if rows.within != (None, None):
+        yield from _decoded_within(rows, file, columns[0], projection)
+        return
     if file.file_format == FileFormat.PARQUET and file.file_path.startswith(("file:", "/")):
         batches = _decoded(metadata, rows.table.io, file, projection)
     else:  # across a network it is worth the memory to read ahead
@@ -141,9 +154,59 @@ def _batches(rows: RowReader, number: int, columns: Sequence[str]) -> Iterator[t
             start += batch.num_rows
 
 
-def _decoded(metadata: TableMetadata, io: FileIO, file: DataFile, projection: Schema) -> Iterator[pa.RecordBatch]:
-    """Yield all rows of a Parquet file, decoded as they are read. A scan of pyiceberg decodes files ahead, and new
-    memory costs a process as much as decoding."""
+def _decoded_within(
+    rows: RowReader, file: DataFile, column: str, projection: Schema
+) -> Iterator[tuple[Positions, pa.RecordBatch]]:
+    """Yield the batches of the row groups that may have rows `within`."""
+    number = rows.table.schema().find_field(column).field_id
+    start = 0
+    for group, span in enumerate(group_spans(rows.table.io, file.file_path, number)):
+        at = start
+        start += span.rows
+        if span.meets(*rows.within):
+            for batch in _decoded(rows.table.metadata, rows.table.io, file, projection, group):
+                yield np.arange(at, at + batch.num_rows), batch
+                at += batch.num_rows
+
+
+@dataclass(frozen=True)
+class KeySpan:
+    """The least and greatest whole number of a column in some rows, None where it is not known; NULL is below all."""
+
+    low: int | None
+    high: int | None
+    rows: int
+
+    def meets(self, low: int | None, high: int | None) -> bool:
+        """Return whether there may be numbers from `low` on and below `high`."""
+        return (low is None or self.high is None or self.high >= low) and (
+            high is None or self.low is None or self.low < high
+        )
+
+
+def group_spans(io: FileIO, path: str, column: int) -> list[KeySpan]:
+    """Return what the footer of a Parquet file tells of a column, by its field id, in each row group."""
+    with io.new_input(path).open() as stream, pq.ParquetFile(stream) as parquet:
+        ids = [int((field.metadata or {}).get(b"PARQUET:field_id", -1)) for field in parquet.schema_arrow]
+        names = [parquet.metadata.schema.column(n).path for n in range(parquet.metadata.num_columns)]
+        name = parquet.schema_arrow.names[ids.index(column)] if column in ids else ""
+        place = names.index(name) if name in names else -1
+        return [_group_span(parquet.metadata.row_group(n), place) for n in range(parquet.metadata.num_row_groups)]
+
+
+def _group_span(group: pq.RowGroupMetaData, column: int) -> KeySpan:
+    found = group.column(column).statistics if column >= 0 else None
+    if found is None or not found.has_min_max or not isinstance(found.min, int):
+        return KeySpan(None, None, group.num_rows)
+    exact = found.has_null_count and found.null_count == 0
+    return KeySpan(found.min if exact else None, found.max, group.num_rows)
+
+
+def _decoded(
+    metadata: TableMetadata, io: FileIO, file: DataFile, projection: Schema, group: int | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield all rows of a Parquet file, or of a row group, decoded as they are read. A scan of pyiceberg decodes files
+    ahead, and new memory costs a process as much as decoding."""
     version = metadata.format_version
     to_us = version <= 2  # as the scan: these have no nanoseconds
     fields = {f for f in projection.field_ids if not isinstance(projection.find_type(f), (ListType, MapType))}
@@ -153,7 +216,8 @@ def _decoded(metadata: TableMetadata, io: FileIO, file: DataFile, projection: Sc
         spec = metadata.specs().get(file.spec_id)
         missing = _get_column_projection_values(file, projection, metadata.schema(), spec, stored.field_ids)
         read = prune_columns(stored, fields, select_full_types=False)
-        for batch in parquet.iter_batches(_BATCH_ROWS, columns=[c.name for c in read.columns]):
+        groups = None if group is None else [group]
+        for batch in parquet.iter_batches(_BATCH_ROWS, groups, columns=[c.name for c in read.columns]):
             yield _to_requested_schema(
                 projection,
                 read,
@@ -171,6 +235,14 @@ def _live_mask(rows: RowReader, number: int, positions: Positions) -> npt.NDArra
         inside = gone[np.searchsorted(gone, positions[0]) : np.searchsorted(gone, positions[-1], "right")]
         keep[inside - positions[0]] = False
     return keep
+
+
+def _within_mask(values: pa.Array, low: int | None, high: int | None) -> npt.NDArray[np.bool_]:
+    inside = np.ones(len(values), dtype=np.bool_)
+    for bound, compare, null in ((low, pc.greater_equal, False), (high, pc.less, True)):
+        if bound is not None:
+            inside &= np.asarray(compare(values, pa.scalar(bound, pa.int64())).fill_null(null))
+    return inside
 
 
 def _as(values: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -202,14 +274,26 @@ def old_file(number: int, task: FileScanTask, values: tuple[int, ...] = ()) -> E
     )
 
 
-def file_at(path: str, place: FilePlace, content: DataFileContent = DataFileContent.DATA) -> DataFile:
+def existing_rows(table: Table, files: Sequence[ExistingFile], within: tuple[int | None, int | None]) -> RowReader:
+    """Return the rows of files, without those that their delete files name, whose first column is `within`."""
+    tasks = [
+        FileScanTask(
+            file_at(old.path, old.place, rows=old.rows),
+            {file_at(path, old.place, DataFileContent.POSITION_DELETES) for path in old.deletes},
+        )
+        for old in files
+    ]
+    return RowReader(table, [t.file for t in tasks], _deleted_positions(table.io, tasks), within=within)
+
+
+def file_at(path: str, place: FilePlace, content: DataFileContent = DataFileContent.DATA, rows: int = 0) -> DataFile:
     """Return a data file, or delete file, as far as reading it needs it."""
     file = DataFile.from_args(
         content=content,
         file_path=path,
         file_format=FileFormat.PARQUET,
         partition=Record(*place[1]),
-        record_count=0,
+        record_count=rows,
         file_size_in_bytes=0,
     )
     file.spec_id = place[0]

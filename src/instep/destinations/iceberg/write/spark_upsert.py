@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -35,10 +35,11 @@ from instep.destinations.iceberg.commit.row_reader import ExistingFile, RowReade
 from instep.destinations.iceberg.commit.shard_table import ShardTable, own_data, planned
 from instep.destinations.iceberg.metadata.files import arrow_schema, data_files
 from instep.destinations.iceberg.metadata.partition import partitioning, place_of
+from instep.destinations.iceberg.write.key_ranges import find_in_range, range_work
 from instep.destinations.iceberg.write.upsert import Delta, new_rows, old_values
 from instep.errors import Conflict, StageError
 from instep.spark.executors import slots
-from instep.spark.merge import Edits, MergeFiles, MergePlan, MergeSettings, find_edits
+from instep.spark.merge import BEYOND, Edits, MergeFiles, MergePlan, MergeSettings, find_edits, find_in_parts
 from instep.stage.files.partitioned import writer_for
 from instep.stage.files.pyiceberg_code import load_file_io
 from instep.stage.spec import StagedFile, StageSpec, SystemColumns
@@ -155,8 +156,7 @@ def found_by_spark(
 ) -> Iterator[SparkUpsert]:
     """Yield the upsert; StageError for a table that has a key twice, Conflict if the table moved while it was read."""
     table, tasks = staged.table, planned(staged.table)
-    files = MergeFiles([t.file.file_path for t in tasks], [f.file_path for f in staged.files], staged.rows)
-    with find_edits(spark, plan, settings, files) as edits:
+    with _edits(spark, staged, plan, settings, tasks) as edits:
         if twins := edits.counts.get("twin", 0):
             raise StageError(
                 f"table {'.'.join(table.name())} has keys in more than one row: {twins} rows have one that was staged; "
@@ -165,6 +165,21 @@ def found_by_spark(
             )
         _check_unmoved(table, edits)
         yield SparkUpsert(spark, staged, plan, tasks, edits)
+
+
+@contextmanager
+def _edits(
+    spark: SparkSession, staged: StagedMerge, plan: MergePlan, settings: MergeSettings, tasks: Sequence[FileScanTask]
+) -> Iterator[Edits]:
+    """Yield the edits that tasks find range by range, or else those of a join."""
+    with ExitStack() as stack:
+        if work := range_work(staged.table, plan, staged.files, tasks, staged.io, 2 * slots(spark)):
+            edits = stack.enter_context(find_in_parts(spark, find_in_range, work, len(work.ranges)))
+            if BEYOND not in edits.counts:
+                yield edits
+                return
+        files = MergeFiles([t.file.file_path for t in tasks], [f.file_path for f in staged.files], staged.rows)
+        yield stack.enter_context(find_edits(spark, plan, settings, files))
 
 
 def _check_unmoved(table: IcebergTable, edits: Edits) -> None:

@@ -53,7 +53,7 @@ SOON_JOINED = 30_000
 """Rows of both sides whose join takes less time than to set equal rows aside."""
 _KINDS = {"TIMESTAMP_NTZ": "TIMESTAMP", "TIMESTAMP": "TIMESTAMPTZ", "STRING": "VARCHAR"}
 _LOCK = threading.Lock()
-_OUT_OF_REACH = (
+OUT_OF_REACH = (
     duckdb.OutOfMemoryException,
     duckdb.IOException,  # the disk that it spills to is full; it opens no file of the table
     duckdb.NotImplementedException,
@@ -120,8 +120,7 @@ def find_delta(plan: MergePlan, staged: RowReader, keys: RowReader | None, table
 
 def _sets_aside(plan: MergePlan, staged: RowReader, table: RowReader) -> bool:
     """Return whether equal rows are set aside before the join: those of whole tables, unless they are soon joined."""
-    whole = plan.complete and not plan.keys and not plan.requested
-    return whole and staged.rows + table.rows > SOON_JOINED
+    return plan.is_whole and staged.rows + table.rows > SOON_JOINED
 
 
 @dataclass(frozen=True)
@@ -332,7 +331,7 @@ def find_upsert(table: IcebergTable, files: Sequence[StagedFile], how: Merge, pl
         delta = find_delta(plan, staged, keys, rows) if plan.since is None else find_since(plan.since, staged, rows)
     except Exception as error:
         unread = next((e for read in (staged, keys, rows) if read for e in read.errors), None)
-        if isinstance(unread or error, _OUT_OF_REACH):
+        if isinstance(unread or error, OUT_OF_REACH):
             return None
         if unread is None:
             raise
