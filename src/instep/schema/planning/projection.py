@@ -4,6 +4,7 @@ that were switched on, hashed, shown or given another type since the last load.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -95,6 +96,7 @@ What = Literal["on", "hashed", "clear", "waiting", "retyped"]
 """`waiting`: to be hashed, in clear until the type of hashes is accepted. `retyped`: values that were loaded may be
 written otherwise now."""
 _NUMBERS = (Int, Decimal, Float)
+_DISPLAY_WIDTH = re.compile(r"((?:tiny|small|medium|big)?int)\(\d+\)", re.IGNORECASE)
 _TEXTS = {"tinytext": 255, "character varying": 1 << 16, "varchar": 1 << 16, "text": 1 << 16} | {
     "mediumtext": 1 << 24,
     "longtext": 1 << 32,
@@ -209,13 +211,18 @@ def _is_written_otherwise(one: ColumnRead, old: LoadedColumn) -> bool:
     if one.hashed:
         return True
     if before == after and not isinstance(after, String | Json) and widens(one.source.type, after):
-        return False
+        return _without_display_width(old.native) != _without_display_width(one.source.native)
     if old.native == one.source.native or not widens(before, after):
         return True
     if isinstance(after, String):
         room, now = _room(old.native), _room(one.source.native)
         return not (isinstance(before, String) and 0 < room <= now)
     return not (isinstance(before, _NUMBERS) and isinstance(after, _NUMBERS) and before != after)
+
+
+def _without_display_width(native: str) -> str:
+    """Return a source's type without what MySQL shows of an integer, and newer servers do not: `int(11)`."""
+    return _DISPLAY_WIDTH.sub(r"\1", native)
 
 
 def _room(native: str) -> int:
