@@ -33,7 +33,7 @@ from instep.sync.loading.engine import Engine, LocalEngine, OnSpark
 from instep.sync.loading.table_load import Load
 from instep.sync.run import RunScope, sync
 from postgres_server import make_database
-from sync_world import MakeWorld, World, by_key, counts
+from sync_world import MakeWorld, World, by_key, counts, cursor
 
 KINDS = ("postgres", "sqlite", "sqlite-wal")
 CHANGES = {
@@ -226,12 +226,37 @@ def test_a_clock_that_was_put_back_proves_nothing(make_world: MakeWorld, monkeyp
     assert loaded(world) == {"t", "u"}
 
 
-@pytest.mark.parametrize("settings", [by_key("id", deletes="hard"), TableSettings(mode="full_refresh")])
-def test_other_settings_have_the_table_loaded(world: World, settings: TableSettings) -> None:
+OTHER_SETTINGS: dict[str, tuple[Any, Any]] = {
+    "mode": ("upsert", "full_refresh"),
+    "deletes": ("ignore", "hard"),
+    "lookback": (1.0, 2.0),
+    "key": (["id"], ["id", "a"]),
+    "on_invalid_value": ("null", "quarantine"),
+    "preset": ("allow_all", "approve"),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_SETTINGS)
+def test_other_settings_have_the_table_loaded(world: World, name: str) -> None:
+    """Given for the first time, with another value, and no more."""
     filled(world)
-    world.settings["t"] = settings
+    before, after = OTHER_SETTINGS[name]
+    for settings in ({name: before}, {name: after}, {}):
+        world.settings["t"] = TableSettings.model_validate(settings)
+        assert loaded(world) == {"t"}, settings
+        assert loaded(world) == set()
+
+
+def test_deletes_that_are_not_ignored_any_more_have_the_rows_leave(world: World) -> None:
+    world.settings["t"] = cursor("a", deletes="ignore")
+    filled(world)
+    world.run("DELETE FROM t WHERE id = 1")
     assert loaded(world) == {"t"}
     assert loaded(world) == set()
+    assert world.rows("t", "id") == [(1,), (2,)]
+    world.settings["t"] = cursor("a", deletes="hard")
+    loaded(world)
+    assert world.rows("t", "id") == [(2,)]
 
 
 def test_a_filter_may_look_at_anything(world: World) -> None:

@@ -148,6 +148,17 @@ class Versioned(Protocol):
 
 
 @runtime_checkable
+class Definitions(Protocol):
+    """A snapshot that tells what the values of rows rest on beside the rows: a statement that changes it gives rows
+    other values, and moves no cursor."""
+
+    def definitions(self, reads: Sequence[TableRead]) -> Mapping[tuple[str, str], Mapping[str, str]]:
+        """Return the definition of each source table, to be compared as `FollowedTable` compares a shape. A table of
+        which nothing is known is left out."""
+        ...
+
+
+@runtime_checkable
 class Repeatable(Protocol):
     """A snapshot that several tasks may read, and read again."""
 

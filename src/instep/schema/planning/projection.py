@@ -4,8 +4,9 @@ that were switched on, hashed, shown or given another type since the last load.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from instep.schema.catalog.catalog import Catalog, Column, Table
@@ -36,6 +37,8 @@ class TableRead:
     columns: tuple[ColumnRead, ...]
     where: str = ""
     """A row filter as SQL of the source, "" for all rows."""
+    definition: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """What the values of its rows rest on beside the rows; empty: not asked for."""
 
     @property
     def condition(self) -> str:
@@ -93,7 +96,12 @@ What = Literal["on", "hashed", "clear", "waiting", "retyped"]
 """`waiting`: to be hashed, in clear until the type of hashes is accepted. `retyped`: values that were loaded may be
 written otherwise now."""
 _NUMBERS = (Int, Decimal, Float)
-_TEXTS = frozenset({"text", "character varying", "varchar", "tinytext", "mediumtext", "longtext"})
+_DISPLAY_WIDTH = re.compile(r"((?:tiny|small|medium|big)?int)\(\d+\)", re.IGNORECASE)
+_TEXTS = {"tinytext": 255, "character varying": 1 << 16, "varchar": 1 << 16, "text": 1 << 16} | {
+    "mediumtext": 1 << 24,
+    "longtext": 1 << 32,
+}
+"""Types of texts that come as they are, with their characters where the type says no length."""
 
 
 @dataclass(frozen=True)
@@ -115,13 +123,14 @@ class LoadedColumn:
 class LoadedRules:
     """Selection of a table's rows since its last load, its path at the source when that was said, and by which rules
     they landed (None, "": not known): what became of rows that the source had deleted, whether versions are kept, and a
-    digest of the salt of its hashes."""
+    digest of the salt of its hashes. `definition`: what their values rested on at the source."""
 
     where: str = ""
     path: str = ""
     deletes: str = ""
     history: bool | None = None
     salt: str = ""
+    definition: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)
@@ -193,8 +202,7 @@ def reselected_columns(read: TableRead, before: Sequence[LoadedColumn]) -> Itera
 def _is_written_otherwise(one: ColumnRead, old: LoadedColumn) -> bool:
     """Return whether a value may arrive otherwise than at the last load, because the source's type is another one, or
     the accepted type is. Numbers that get more room at once on both sides, and texts that do, are what they were (a
-    number as text need not be: `007`); what the source's narrower type has cut stays whole at the destination, which
-    keeps the wider one."""
+    number as text need not be: `007`); what gets less room at the source may have been cut there."""
     assert one.source is not None, "asked before"
     untold = not (old.native or one.source.native)  # SQLite's columns may have a type or none
     if untold or not old.type or (old.native, old.type) == (one.source.native, str(one.column.type)):
@@ -203,17 +211,25 @@ def _is_written_otherwise(one: ColumnRead, old: LoadedColumn) -> bool:
     if one.hashed:
         return True
     if before == after and not isinstance(after, String | Json) and widens(one.source.type, after):
-        return False
+        return _without_display_width(old.native) != _without_display_width(one.source.native)
     if old.native == one.source.native or not widens(before, after):
         return True
     if isinstance(after, String):
-        plain = isinstance(before, String) and _is_plain_text(old.native)
-        return not (plain and _is_plain_text(one.source.native))
+        room, now = _room(old.native), _room(one.source.native)
+        return not (isinstance(before, String) and 0 < room <= now)
     return not (isinstance(before, _NUMBERS) and isinstance(after, _NUMBERS) and before != after)
 
 
-def _is_plain_text(native: str) -> bool:
-    return native.lower().partition("(")[0].strip() in _TEXTS
+def _without_display_width(native: str) -> str:
+    """Return a source's type without what MySQL shows of an integer, and newer servers do not: `int(11)`."""
+    return _DISPLAY_WIDTH.sub(r"\1", native)
+
+
+def _room(native: str) -> int:
+    """Return how many characters a source's type of texts holds that come as they are, 0 for any other type."""
+    name, _, length = native.lower().partition("(")
+    own = length.partition(")")[0]
+    return int(own) if own.isdecimal() and name.strip() in _TEXTS else _TEXTS.get(name.strip(), 0)
 
 
 def _known(before: Sequence[LoadedColumn], column: Column) -> LoadedColumn | None:

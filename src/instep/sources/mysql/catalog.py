@@ -40,6 +40,14 @@ _CHECKS = (
     " WHERE {where} AND level = 'Column' AND check_clause LIKE 'json\\_valid(%'"
 )
 _STATS = "SELECT table_schema, table_name, table_rows, data_length FROM information_schema.tables WHERE {where}"
+_FORMULAS = (
+    "SELECT table_schema, table_name, column_name, SHA2(generation_expression, 256)"
+    " FROM information_schema.columns WHERE {where} AND generation_expression <> ''"
+)
+_QUERIES = (
+    "SELECT table_schema, table_name, SHA2(view_definition, 256)"
+    " FROM information_schema.views WHERE {where} AND view_definition <> ''"
+)
 _HALVES = ", ".join(f"BIT_XOR(CAST(CONV(SUBSTR(h, {at}, 16), 16, 10) AS UNSIGNED))" for at in (1, 17))
 Ref = tuple[str, str]
 Row = tuple[Any, ...]
@@ -112,6 +120,18 @@ def _fetch(connection: pymysql.Connection[Any], query: str) -> list[Row]:
             raise driver().OperationalError(MALFORMED, "the catalog has no end")
         rows.extend(zip(*(values.cast("string").to_pylist() for values in block), strict=True))
     return rows
+
+
+@translated_errors()
+def value_definitions(connection: pymysql.Connection[Any], refs: Sequence[Ref]) -> dict[Ref, dict[str, str]]:
+    """Return what computes generated columns, and the rows of views, of these tables."""
+    found: dict[Ref, dict[str, str]] = {ref: {} for ref in refs}
+    named = f"(table_schema, table_name) IN ({', '.join(f'({literal(s)}, {literal(n)})' for s, n in refs)})"
+    for schema, name, column, text in run(connection, _FORMULAS.format(where=named)) if refs else ():
+        found.setdefault((schema, name), {})[f"formula {column}"] = text
+    for schema, name, text in run(connection, _QUERIES.format(where=named)) if refs else ():
+        found.setdefault((schema, name), {})["query"] = text
+    return found
 
 
 @translated_errors()

@@ -32,7 +32,13 @@ from instep.schema.planning.projection import TableRead
 from instep.sources.base import CursorBounds, CursorRange, Discovery
 from instep.sources.log import ChangeLog
 from instep.sources.mysql.binlog.log import MySqlLog
-from instep.sources.mysql.catalog import has_snapshots, read_catalog, read_fingerprint, table_statistics
+from instep.sources.mysql.catalog import (
+    has_snapshots,
+    read_catalog,
+    read_fingerprint,
+    table_statistics,
+    value_definitions,
+)
 from instep.sources.mysql.connect import connect, first, run, translated
 from instep.sources.mysql.read import MySqlReader
 from instep.sources.mysql.types import literal, locking, probing, query_type, quoted, quoted_table, selected
@@ -185,6 +191,10 @@ class MySqlSnapshot:
 
     def changed_tables(self, catalog: Catalog) -> frozenset[tuple[str, str]]:
         return differing(catalog, self.discover().catalog)
+
+    def definitions(self, reads: Sequence[TableRead]) -> dict[tuple[str, str], dict[str, str]]:
+        with translated(self.config, f"{self.config.place}, reading its schema"):
+            return value_definitions(self._connection, [r.source.ref for r in reads])
 
     def _bounds(self, read: TableRead, cuts: int) -> list[int]:
         """Return where chunks begin, without the first."""

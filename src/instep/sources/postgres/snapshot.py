@@ -27,6 +27,7 @@ from instep.sources.postgres.chunks import (
     storages,
 )
 from instep.sources.postgres.connect import connect, dial, set_statement, settings, translated
+from instep.sources.postgres.definitions import value_definitions
 from instep.sources.postgres.locks import MAIN, SessionWatch, marking, new_key, unlocked
 from instep.sources.postgres.read import PostgresReader
 from instep.sources.postgres.types import expression, literal, octets, quote, quote_table, select, yielded
@@ -182,6 +183,21 @@ class PostgresSnapshot:
         now = {ref: replace(point, rows=rows.get(ref, "")) for ref in found.keys() - moved}
         same |= {ref for ref, one in now.items() if ref in known and one.has_rows_of(known[ref])}
         return {ref: before[ref] if ref in same else one.text for ref, one in now.items()}
+
+    def definitions(self, reads: Sequence[TableRead]) -> dict[tuple[str, str], dict[str, str]]:
+        """Return the definitions of tables; of none where the server lacks a catalog that tells them."""
+        import psycopg
+
+        found: dict[tuple[str, str], dict[str, str]] = {}
+        with translated(self._config):
+            for some in batches([r.source.ref for r in reads]):
+                try:
+                    found |= self._ask(partial(value_definitions, self._connection, some))
+                except psycopg.Error:
+                    if self._connection.closed:
+                        raise
+                    return {}
+        return found
 
     @property
     def reason_not_repeatable(self) -> str:

@@ -14,7 +14,7 @@ from instep.schema.changes.describe import ColumnNarrowed, ColumnRetyped, Column
 from instep.schema.planning.naming import destination_ref
 from instep.schema.planning.projection import TableRead
 from instep.schema.policy.policy import Decision
-from instep.sources.base import CursorRange, Snapshot
+from instep.sources.base import CursorRange, Definitions, Snapshot
 from instep.stage.spec import InvalidValue
 from instep.store.catalogs.backfills import Backfill
 from instep.suggest import unknown_table
@@ -34,9 +34,9 @@ from instep.sync.schema_changes.apply import rebuilds
 from instep.sync.schema_changes.backfill_plan import whole_tables
 from instep.sync.schema_changes.overflow_columns import extra_reads, only_copies, overflow_columns
 from instep.sync.schema_changes.selected import selected_reads, sides_now
-from instep.sync.schema_changes.selection_change import owes_versions, request_reload
+from instep.sync.schema_changes.selection_change import REDEFINED, owes_versions, redefined, request_reload
 from instep.sync.schema_changes.table_layout import rekeyed
-from instep.sync.table_mode import choose
+from instep.sync.table_mode import choose, mode_of
 
 _SENT_AGAIN = "the next sync lets the connector send everything again"
 
@@ -58,7 +58,8 @@ class LoadPass:
 
     def loads(self) -> list[Load]:
         """Return the loads; tables that are missing, paused, denied or wrongly set up are put into the outcome."""
-        found, missing = selected_reads(self.context, self.detection)
+        selected, missing = selected_reads(self.context, self.detection)
+        found = self._with_definitions(selected)
         if self.only is None:
             self._check_names({r.table.path for r in found} | {m.table.path for m in missing})
         for gone in missing:
@@ -70,6 +71,7 @@ class LoadPass:
         sound = [r for r in found if r.table.ref not in faulty and r.table.ref not in stopped]
         requested = [r for r in sound if self.only is None or r.table.ref in self.only]
         refused = request_reload(self.context, self.detection, requested) | faulty
+        self._note_redefined(requested)
         owing = owes_versions(self.context, sound)
         if self.follow is not None:
             self.follow.prepare_pass(self.snapshot, found, stopped)
@@ -134,6 +136,20 @@ class LoadPass:
             )
             loads.append(replace(load, proof=unchanged.proof(load)))
         return loads
+
+    def _with_definitions(self, reads: Sequence[TableRead]) -> Sequence[TableRead]:
+        """Return the reads, of those that follow a cursor with the definitions of their tables: what changes these
+        moves no cursor. Rows that are only appended stay as they came."""
+        modes = {r.table.ref: mode_of(r.table, self.context.settings(r.table)) for r in reads}
+        following = [r for r in reads if (m := modes[r.table.ref]) and m.mode == "upsert" and m.cursor]
+        if not following or not isinstance(self.snapshot, Definitions):
+            return reads
+        known, refs = self.snapshot.definitions(following), {r.table.ref for r in following}
+        return [replace(r, definition=known.get(r.source.ref, {})) if r.table.ref in refs else r for r in reads]
+
+    def _note_redefined(self, reads: Sequence[TableRead]) -> None:
+        for ref in sorted(redefined(self.context, reads)):
+            self.outcome.note(f"{'.'.join(ref)}: {REDEFINED}, so the whole table is read")
 
     def _is_unchanged(self, read: TableRead, rules: LoadRules, unchanged: UnchangedTables) -> bool:
         """Return whether a table can be skipped: nothing is requested of it and its rows are proven to be at the

@@ -85,7 +85,8 @@ class UnchangedTables:
 
     def _digest(self, read: TableRead, rules: LoadRules) -> str:
         salt = blake2b(self.context.salt).digest()
-        parts = (read, rules, self.context.settings(read.table), self.context.naming.prefix)
+        settings = self.context.settings(read.table).model_dump_json()  # the text of a section hides its values
+        parts = (read, rules, settings, self.context.naming.prefix)
         return blake2b(repr(parts).encode() + salt, digest_size=16).hexdigest()
 
     def proof(self, load: Load) -> str:

@@ -27,6 +27,7 @@ from instep.schema.planning.projection import (
     loaded_columns,
     reselected_columns,
 )
+from instep.sources.log import FollowedTable
 from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.detect import DetectionResult
 from instep.sync.detection.filters import filter_of, lost_filter
@@ -36,6 +37,7 @@ from instep.sync.schema_changes.backfill_plan import blocker_of, why_whole
 from instep.sync.schema_changes.selected import selected_reads
 from instep.sync.table_mode import is_partial, mode_name, mode_of
 
+REDEFINED = "a statement at the source may have given rows other values, which no cursor tells"
 _LATER = "rows that the source has deleted and older snapshots of the destination"
 
 
@@ -59,7 +61,12 @@ def _rules(context: SyncContext, read: TableRead) -> LoadedRules:
     deletes = (mode_of(read.table, settings) or settings).deletes
     hashed = any(one.hashed for one in read.columns)
     return LoadedRules(
-        read.where, read.table.path, deletes, read.table.history, _digest(context.salt) if hashed else ""
+        read.where,
+        read.table.path,
+        deletes,
+        read.table.history,
+        _digest(context.salt) if hashed else "",
+        read.definition,
     )
 
 
@@ -80,6 +87,19 @@ def _reruled(context: SyncContext, reads: Sequence[TableRead]) -> Iterator[tuple
             yield ref, "the salt of its hashes is another one"
         elif old.deletes == "ignore" != now.deletes and mode_name(read.table, context.settings(read.table)) == "cdc":
             yield ref, "rows that the source has deleted are not ignored any more"
+        elif _is_redefined(read, old):
+            yield ref, REDEFINED
+
+
+def redefined(context: SyncContext, reads: Sequence[TableRead]) -> frozenset[Ref]:
+    """Return the tables whose rows may have other values at the source since their last load, unseen by a cursor."""
+    before = context.store.loaded.filters(context.name)
+    return frozenset(ref for r in reads if (ref := r.table.ref) in before and _is_redefined(r, before[ref]))
+
+
+def _is_redefined(read: TableRead, old: LoadedRules) -> bool:
+    now = FollowedTable(read.definition)
+    return not now.holds(old.definition) or now.is_rewritten(old.definition)
 
 
 def _resalted(context: SyncContext, reads: Sequence[TableRead]) -> Iterator[tuple[Ref, Blocked]]:

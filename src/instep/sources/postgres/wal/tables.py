@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from instep.sources.log import FILE, PART, SINCE, FollowedTable, Ref
+from instep.sources.postgres.definitions import KINDS, shortened
 from instep.sources.postgres.types import literal, quote, quote_table
 
 if TYPE_CHECKING:
@@ -117,30 +118,13 @@ SELECT n.nspname, c.relname, c.oid::int8, c.relkind, c.relpersistence, c.relrepl
   k.labels, k.fields, k.alias, row_security_active(c.oid),
   coalesce(p.oid, 0)::int8, coalesce(r.oid, 0)::int8,
   json_strip_nulls(json_build_object('publication', p.xmin::text, 'membership', r.xmin::text, 'namespace', {schema})),
-  (SELECT json_object_agg('formula ' || d.adnum, d.oid::text) FROM pg_attrdef d JOIN pg_attribute a
-     ON a.attrelid = d.adrelid AND a.attnum = d.adnum WHERE d.adrelid = c.oid AND a.attgenerated <> ''),
-  to_json(t), greatest(c.reltuples, 0)::int8
+  k.formulas, to_json(t), greatest(c.reltuples, 0)::int8
 FROM (VALUES {values}) w(schema, name)
 JOIN pg_namespace n ON n.nspname = w.schema JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.name
 LEFT JOIN pg_publication p ON p.pubname = {publication}
 LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = c.oid
 LEFT JOIN pg_publication_tables t ON t.pubname = p.pubname AND t.schemaname = n.nspname AND t.tablename = c.relname
-CROSS JOIN LATERAL (
-  WITH RECURSIVE kinds(oid) AS (
-    SELECT a.atttypid FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
-    UNION
-    SELECT x.oid FROM kinds JOIN pg_type y ON y.oid = kinds.oid
-      LEFT JOIN pg_attribute f ON f.attrelid = y.typrelid AND f.attnum > 0 AND NOT f.attisdropped
-      LEFT JOIN pg_range g ON y.typtype IN ('r', 'm') AND y.oid IN (g.rngtypid, (to_jsonb(g) ->> 'rngmultitypid')::oid),
-      LATERAL unnest(ARRAY[y.typelem, y.typbasetype, f.atttypid, g.rngsubtype]) x(oid) WHERE x.oid <> 0)
-  SELECT
-    (SELECT min(y.typname) FROM kinds JOIN pg_type y ON y.oid = kinds.oid
-      WHERE y.typnamespace = 'pg_catalog'::regnamespace AND y.typname ~ '^(reg[a-z]+|aclitem)$') AS alias,
-    (SELECT json_object_agg(e.oid, e.enumlabel) FROM pg_enum e WHERE e.enumtypid IN (SELECT oid FROM kinds)) AS labels,
-    (SELECT json_object_agg('fields ' || f.oid, f.said) FROM (
-       SELECT y.oid, json_agg(json_build_array(f.attnum, f.attname, f.atttypid::int8, f.atttypmod) ORDER BY f.attnum)
-         FROM pg_type y JOIN pg_attribute f ON f.attrelid = y.typrelid AND f.attnum > 0 AND NOT f.attisdropped
-        WHERE y.oid IN (SELECT oid FROM kinds) GROUP BY y.oid) f(oid, said)) AS fields) k
+CROSS JOIN LATERAL ({kinds}) k
 """
 # Of PostgreSQL 15 on, which has publications of schemas
 _SCHEMA = (
@@ -238,15 +222,14 @@ def log_tables(connection: psycopg.Connection[Any], publication: str, refs: Iter
     if not values:
         return {}
     of_schema = _SCHEMA if connection.info.server_version >= _SCHEMAS else "NULL"
-    statement = _TABLES.replace("{schema}", of_schema)
+    statement = _TABLES.replace("{kinds}", KINDS).replace("{schema}", of_schema)
     statement = statement.replace("{values}", values).replace("{publication}", literal(publication))
     parts: Mapping[Ref, tuple[TablePartition, ...]] | None = None
     found = {}
     for row in connection.execute(statement.encode()).fetchall():
         schema, name, oid, kind, persistence, replica, identity, inherited, columns, *rest = row
         file, labels, fields, alias, secured, pub, member, published, formulas, listed, rows = rest
-        made = {kind: hashlib.sha256(json.dumps(of).encode()).hexdigest()[:16] for kind, of in (fields or {}).items()}
-        facts = published | made | (formulas or {})
+        facts = published | shortened(fields) | (formulas or {})
         named = None if replica == "f" else frozenset(identity or ())
         ref = (schema, name)
         if kind == "p" and parts is None:

@@ -1,0 +1,80 @@
+"""What the values of rows rest on beside the rows: statements that change it write no row that a cursor finds.
+
+Such statements rename a label of an enum or a field of a composite type, give a generated column another expression
+or a view another query, or rewrite all rows (`ALTER COLUMN ... TYPE same USING ...`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from instep.sources.log import FILE, SINCE
+from instep.sources.postgres.types import literal
+
+if TYPE_CHECKING:
+    import psycopg
+
+Ref = tuple[str, str]
+KINDS = """
+  WITH RECURSIVE kinds(oid) AS (
+    SELECT a.atttypid FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+    UNION
+    SELECT x.oid FROM kinds JOIN pg_type y ON y.oid = kinds.oid
+      LEFT JOIN pg_attribute f ON f.attrelid = y.typrelid AND f.attnum > 0 AND NOT f.attisdropped
+      LEFT JOIN pg_range g ON y.typtype IN ('r', 'm') AND y.oid IN (g.rngtypid, (to_jsonb(g) ->> 'rngmultitypid')::oid),
+      LATERAL unnest(ARRAY[y.typelem, y.typbasetype, f.atttypid, g.rngsubtype]) x(oid) WHERE x.oid <> 0)
+  SELECT
+    (SELECT min(y.typname) FROM kinds JOIN pg_type y ON y.oid = kinds.oid
+      WHERE y.typnamespace = 'pg_catalog'::regnamespace AND y.typname ~ '^(reg[a-z]+|aclitem)$') AS alias,
+    (SELECT json_object_agg(e.oid, e.enumlabel) FROM pg_enum e WHERE e.enumtypid IN (SELECT oid FROM kinds)) AS labels,
+    (SELECT json_object_agg('fields ' || f.oid, f.said) FROM (
+       SELECT y.oid, json_agg(json_build_array(f.attnum, f.attname, f.atttypid::int8, f.atttypmod) ORDER BY f.attnum)
+         FROM pg_type y JOIN pg_attribute f ON f.attrelid = y.typrelid AND f.attnum > 0 AND NOT f.attisdropped
+        WHERE y.oid IN (SELECT oid FROM kinds) GROUP BY y.oid) f(oid, said)) AS fields,
+    (SELECT json_object_agg('formula ' || d.adnum, d.oid::text) FROM pg_attrdef d JOIN pg_attribute a
+       ON a.attrelid = d.adrelid AND a.attnum = d.adnum WHERE d.adrelid = c.oid AND a.attgenerated <> '') AS formulas
+"""
+"""A query of the types that the columns of the table `c` consist of: one whose values are the names of other objects,
+labels of enums by oid, fields of composite types, and what computes generated columns."""
+# A column that gets another type is not the column that it was: that is a change of the schema, and told as one.
+_DEFINITIONS = """
+SELECT n.nspname, c.relname, k.labels, k.fields, k.formulas,
+  CASE c.relkind WHEN 'p' THEN (
+    WITH RECURSIVE tree(oid) AS (
+      SELECT h.inhrelid FROM pg_inherits h WHERE h.inhparent = c.oid
+      UNION ALL
+      SELECT h.inhrelid FROM tree t JOIN pg_inherits h ON h.inhparent = t.oid)
+    SELECT string_agg(m.oid || '.' || m.relfilenode, ',' ORDER BY m.oid) FROM tree t JOIN pg_class m ON m.oid = t.oid)
+  ELSE c.relfilenode::text END,
+  (SELECT json_object_agg(a.attnum || ' ' || a.atttypid::int8 || '.' || a.atttypmod, a.xmin::text)
+     FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
+  (SELECT r.xmin::text FROM pg_rewrite r WHERE r.ev_class = c.oid AND c.relkind = 'v' AND r.rulename = '_RETURN')
+FROM (VALUES {values}) w(schema, name)
+JOIN pg_namespace n ON n.nspname = w.schema JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.name
+CROSS JOIN LATERAL ({kinds}) k
+"""
+
+
+def value_definitions(connection: psycopg.Connection[Any], refs: Sequence[Ref]) -> dict[Ref, dict[str, str]]:
+    """Return the definitions of the tables that exist."""
+    values = ", ".join(f"({literal(s)}, {literal(n)})" for s, n in refs)
+    statement = _DEFINITIONS.format(values=values, kinds=KINDS)
+    found = {}
+    for schema, name, labels, fields, formulas, file, columns, query in connection.execute(statement.encode()):
+        own = {FILE: _short(file or ""), **({"query": query} if query else {})}
+        own |= {f"{SINCE}{column}": xid for column, xid in (columns or {}).items()}
+        own |= {f"label {oid}": label for oid, label in (labels or {}).items()}
+        found[schema, name] = own | shortened(fields) | (formulas or {})
+    return found
+
+
+def shortened(documents: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return a digest for each of these documents."""
+    return {name: _short(json.dumps(of)) for name, of in (documents or {}).items()}
+
+
+def _short(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
