@@ -332,6 +332,18 @@ def test_values_of_another_type_are_a_change_to_decide(world: AirbyteWorld, kind
     assert retyped(world) == []
 
 
+@pytest.mark.parametrize("before", [{}, {"more": True}], ids=["a new column", "a column of another type"])
+def test_an_approved_type_counts_whatever_else_comes_beside_it(world: AirbyteWorld, before: dict[str, Any]) -> None:
+    world.streams = [stream(v=INTEGER)]
+    world.read(record(id=1, v=1), state(1, 1), status())
+    world.read(record(id=2, v="n/a", **before), state(2, 1), status())
+    world.answer("approved", "column.retyped")
+    world.read(record(id=3, v=3), record(id=4, more="maybe"), state(4, 2), status())
+    assert retyped(world) == []
+    assert world.schema("users") == "id int64!, v string, more string"
+    assert [row.get("v") for row in world.records("users", "id", "v") if row["id"] != 2] == ["1", "3", None]
+
+
 def retyped(world: AirbyteWorld) -> list[str]:
     """The types of the open changes to another one."""
     found = [r for r in world.store.reviews.find("shop", ("open",)) if r.kind == "column.retyped"]
