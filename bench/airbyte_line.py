@@ -2,10 +2,9 @@
 
     python bench/airbyte_line.py [--users 100000] [--write]
 
-Prints the CPU seconds of all processes of each and the peak of their memory, the connector's own included, where a page
-that processes share counts once (PSS). The connector alone, its output thrown away, tells how much of it is its own
-work: it is started for its specification, twice for its catalog and for its records, as a sync does. `--write` puts the
-figures into docs/reference/benchmarks.md.
+Prints the CPU seconds of all processes of each, of those that run in the connector's environment, and of the others,
+and the peak of their memory, where a page that processes share counts once (PSS). `--write` puts the figures into
+docs/reference/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -49,13 +48,15 @@ BEGIN, END = "<!-- airbyte: begin -->", "<!-- airbyte: end -->"
 SECONDS = 1800
 
 
-def measured(name: str, folder: Path, command: Sequence[str], **environment: str) -> dict[str, float]:
-    """Run a command in a folder; return what measure.py has found of its process tree."""
+def measured(name: str, folder: Path, command: Sequence[str], connector: Path) -> dict[str, float]:
+    """Run a command in a folder; return what measure.py has found of its process tree, the connector's processes apart:
+    `connector` is the folder of its environment."""
     result, log = folder / f"{name}.json", LOGS / f"airbyte-{name}.log"
-    words = [sys.executable, BENCH / "measure.py", result, log, "0", str(SECONDS), "0", "--pss", "--", *command]
+    flags = ["--pss", "--apart", connector]
+    words = [sys.executable, BENCH / "measure.py", result, log, "0", str(SECONDS), "0", *flags, "--", *command]
     plain = {key: value for key, value in os.environ.items() if not key.startswith("AIRBYTE_")}
     quiet = {"DO_NOT_TRACK": "1", "AIRBYTE_OFFLINE_MODE": "1", "AIRBYTE_NO_UV": "1", "HOME": str(folder)}
-    subprocess.run([*map(str, words)], cwd=folder, env={**plain, **quiet, **environment}, check=True)
+    subprocess.run([*map(str, words)], cwd=folder, env={**plain, **quiet}, check=True)
     found: dict[str, float] = json.loads(result.read_text())
     if found["exit_code"]:
         raise SystemExit(f"bench: {name} has failed: see {log}")
@@ -77,22 +78,6 @@ def connector(folder: Path) -> Path:
     return Path(program(config, lambda line: None).argv[1])
 
 
-def alone(folder: Path, executable: Path, users: int) -> dict[str, float]:
-    """Measure the connector by itself, started as often as a sync does."""
-    configuration, catalog = folder / "configuration.json", folder / "catalog.json"
-    configuration.write_text(json.dumps({"count": users, "seed": 7}))
-    python = executable.with_name("python")
-    words = [str(python), str(executable), "discover", "--config", str(configuration)]
-    lines = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
-    [streams] = [one["catalog"]["streams"] for one in map(json.loads, lines) if one["type"] == "CATALOG"]
-    modes = {"sync_mode": "full_refresh", "destination_sync_mode": "overwrite"}
-    catalog.write_text(json.dumps({"streams": [{"stream": one, **modes} for one in streams]}))
-    discover = f"discover --config {configuration}"
-    starts = ("spec", discover, discover, f"read --config {configuration} --catalog {catalog}")
-    script = "; ".join(f"{python} {executable} {one} > /dev/null" for one in starts)
-    return measured("connector", folder, ["sh", "-c", script])
-
-
 def rows(place: Path) -> int:
     import duckdb
 
@@ -105,26 +90,26 @@ def rows(place: Path) -> int:
 
 
 def compare(users: int, folder: Path) -> str:
-    """Run all three; return the section of the page."""
+    """Run both; return the section of the page."""
     (folder / "instep.yml").write_text(PROJECT.replace("@VERSION@", VERSION).replace("@USERS@", str(users)))
     executable = connector(folder)
+    environment = executable.parent.parent
     subprocess.run(instep_command("source", "test", "shop"), cwd=folder, check=True, stdout=subprocess.DEVNULL)
-    by = {"connector alone": alone(folder, executable, users)}
-    by["instep"] = measured("instep", folder, instep_command("sync"))
+    by = {"instep": measured("instep", folder, instep_command("sync"), environment)}
     (folder / "peer.py").write_text(PEER)
     words = [str(peers.python("airbyte")), "-P", "peer.py", str(executable), str(users), "peer.duckdb"]
-    by["PyAirbyte"] = measured("pyairbyte", folder, words)
+    by["PyAirbyte"] = measured("pyairbyte", folder, words, environment)
     found = {"instep": rows(folder / "lake.duckdb"), "PyAirbyte": rows(folder / "peer.duckdb")}
     if len(set(found.values())) != 1:
         raise SystemExit(f"bench: the rows differ: {found}")
     lines = [
-        "| | CPU s | peak memory, MB of PSS | records a CPU s beside the connector's |",
-        "| --- | --- | --- | --- |",
+        "| | CPU s | connector's | own | records an own CPU s | peak memory, MB of PSS | own |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for name, one in by.items():
-        own = one["cpu"] - by["connector alone"]["cpu"]
-        rate = f"{found['instep'] / own:,.0f}" if own > 0 else ""
-        lines.append(f"| {name} | {one['cpu']:.1f} | {one['peak_mb']:.0f} | {rate} |")
+        own = one["cpu"] - one["apart_cpu"]
+        cpu = f"{one['cpu']:.1f} | {one['apart_cpu']:.1f} | {own:.1f} | {found[name] / own:,.0f}"
+        lines.append(f"| {name} | {cpu} | {one['peak_mb']:.0f} | {one['own_peak_mb']:.0f} |")
     pin = peers.pinned("airbyte")["airbyte"]
     head = f"{found['instep']:,} records of airbyte-source-faker {VERSION} into DuckDB, PyAirbyte {pin} in one run."
     return "\n".join([head, "", *lines])

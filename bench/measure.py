@@ -1,10 +1,12 @@
 """Runs one command and measures its whole process tree.
 
-    python measure.py RESULT.json LOG POSTMASTER_PID SECONDS ENGINE_PID [--pss] -- COMMAND...
+    python measure.py RESULT.json LOG POSTMASTER_PID SECONDS ENGINE_PID [--pss] [--apart FOLDER] -- COMMAND...
 
 ENGINE_PID: the process that the command hands its work to, 0 for none: it and its descendants are measured as well.
 --pss: count a page that several processes share as a part of each (PSS) instead of once per process; the kernel walks
 all pages for it, so that it is sampled less often.
+--apart: processes whose program lies below FOLDER, and all that they start, are counted apart: `apart_cpu` are their
+seconds, which `cpu` includes, and `own_peak_mb` is the highest sum of memory over all others.
 RESULT.json: exit code; `wall` seconds from spawn to exit of the command; `cpu` seconds (user + system) of the command
 and every descendant, orphans and unreaped ones included; `server_cpu` seconds of the PostgreSQL processes; `peak_mb`,
 the highest sum of resident memory over the tree, sampled (without --pss, shared pages count once per process);
@@ -25,6 +27,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from apart import PARENT, REAPED_SYSTEM, REAPED_USER, STARTED, SYSTEM_TIME, USER_TIME, CpuShares
+
 SAMPLE_SECONDS = 0.05
 PSS_EVERY = 4
 """Samples from one sum of PSS to the next."""
@@ -32,7 +36,7 @@ ORPHAN_SECONDS = 120
 PR_SET_CHILD_SUBREAPER = 36
 TICK = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
-PARENT, USER_TIME, SYSTEM_TIME, REAPED_USER, REAPED_SYSTEM, STARTED, RESIDENT = 1, 11, 12, 13, 14, 19, 21
+RESIDENT = 21
 
 
 def stat(pid: int | str) -> list[str] | None:
@@ -91,10 +95,12 @@ def machine_cpu() -> float:
 class Sampler(threading.Thread):
     """Watches the memory and CPU time of this process's descendants and of an engine's processes until stopped."""
 
-    def __init__(self, engine: int, *, pss: bool) -> None:
+    def __init__(self, engine: int, *, pss: bool, apart: Path | None = None) -> None:
+        """Take the process of the engine, and the folder of the programs that are counted apart."""
         super().__init__(daemon=True)
         self.engine, self.pss = engine, pss
-        self.peak, self.looks = 0, 0
+        self.shares = CpuShares(os.getpid(), apart) if apart else None
+        self.peak, self.own_peak, self.looks = 0, 0, 0
         self.ticks: dict[tuple[int, str], int] = {}
         """Of a process that has ended as well: not every parent waits for what it has started."""
         self.before: dict[tuple[int, str], int] = {}
@@ -108,11 +114,13 @@ class Sampler(threading.Thread):
 
     def look(self) -> None:
         table = processes()
-        found = [*descendants(os.getpid(), table), *tree(self.engine, table)]
-        if not self.pss:
-            self.peak = max(self.peak, sum(int(table[pid][RESIDENT]) * PAGE for pid in found))
-        elif self.looks % PSS_EVERY == 0:
-            self.peak = max(self.peak, sum(map(proportional, found)))
+        below = descendants(os.getpid(), table)
+        found = [*below, *tree(self.engine, table)]
+        apart = self.shares.add_sample(table, below) if self.shares else set[int]()
+        if not self.pss or self.looks % PSS_EVERY == 0:
+            sizes = {pid: proportional(pid) if self.pss else int(table[pid][RESIDENT]) * PAGE for pid in found}
+            self.peak = max(self.peak, sum(sizes.values()))
+            self.own_peak = max(self.own_peak, sum(size for pid, size in sizes.items() if pid not in apart))
         self.looks += 1
         for pid in found:
             fields = table[pid]
@@ -160,10 +168,17 @@ def wait(process: subprocess.Popen[bytes], seconds: float) -> tuple[int, float]:
 
 
 def measure(
-    command: Sequence[str], log: Path, postmaster: int, seconds: float, engine: int, *, pss: bool
+    command: Sequence[str],
+    log: Path,
+    postmaster: int,
+    seconds: float,
+    engine: int,
+    *,
+    pss: bool,
+    apart: Path | None = None,
 ) -> dict[str, float]:
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    sampler = Sampler(engine, pss=pss)
+    sampler = Sampler(engine, pss=pss, apart=apart)
     server_before, machine_before = tree_cpu(postmaster), machine_cpu()
     sampler.start()
     started = time.monotonic()
@@ -177,6 +192,10 @@ def measure(
     cpu = max(cpu + orphan_cpu, seen_cpu)
     server = tree_cpu(postmaster) - server_before
     elsewhere = max(0.0, (machine - cpu - server) / wall / (os.cpu_count() or 1))
+    shares: dict[str, float] = {}
+    if sampler.shares is not None:
+        shares = {"apart_cpu": round(sampler.shares.total_apart(round(cpu * TICK)) / TICK, 3)}
+        shares["own_peak_mb"] = round(sampler.own_peak / 2**20)
     return {
         "exit_code": code,
         "wall": round(wall, 3),
@@ -185,15 +204,19 @@ def measure(
         "peak_mb": round(peak / 2**20),
         "busy_elsewhere": round(elsewhere, 3),
         "killed": killed,
+        **shares,
     }
 
 
 def main(arguments: Sequence[str]) -> None:
     at = arguments.index("--")
     result, log, postmaster, seconds, engine, *flags = arguments[:at]
-    assert flags in ([], ["--pss"])
+    pss, flags = flags[:1] == ["--pss"], flags[flags[:1] == ["--pss"] :]
+    apart = Path(flags[1]) if flags else None
+    assert flags in ([], ["--apart", str(apart)])
+    assert apart is None or not int(engine), "an engine is no descendant"
     command = arguments[at + 1 :]
-    measured = measure(command, Path(log), int(postmaster), float(seconds), int(engine), pss=bool(flags))
+    measured = measure(command, Path(log), int(postmaster), float(seconds), int(engine), pss=pss, apart=apart)
     Path(result).write_text(json.dumps(measured))
 
 

@@ -133,7 +133,7 @@ MORE = [
     Fault("colours and a bar in front of a message", [f"10%\r20%\r{FIRST}", f"\x1b[32m\x1b[0m {TWO}", state(2, 2),
           DONE], (1, 2), 2),
     Fault("text in front of a record", [*ORDERS, *ONE_ROW, f"Some log{TWO}", *records(3, 3), DONE], (1,), 1,
-          ("text in front of a RECORD message",), streams=BOTH, orders=True),
+          ("text in front of a RECORD message", "go to stderr"), streams=BOTH, orders=True),
     Fault("text in front of a state", [*ORDERS, *ONE_ROW, *records(2, 2), f"next: {json.dumps(state(2))}", DONE],
           (1, 2), 1, ("text in front of a STATE message",), streams=BOTH, orders=True),
     Fault("text in front of a record of no stream", [*ONE_ROW, f"Some log{TWO.replace('users', 'nobody')}", DONE],
@@ -244,7 +244,7 @@ def test_a_fault_loses_nothing_and_saves_nothing_ahead(world: AirbyteWorld, faul
         report = world.read(*fault.lines)
         assert (report.status, world.statuses(report)) == ("partial", {"users": "failed", "orders": "done"})
         (why,) = (t.error for t in report.tables if t.error)
-        for text in fault.says:
+        for text in ("connector shop: ", *fault.says):
             assert text in why
     elif fault.says:
         with pytest.raises(InstepError) as raised:
@@ -330,6 +330,18 @@ def test_values_of_another_type_are_a_change_to_decide(world: AirbyteWorld, kind
     assert f"v {found}" in world.schema("users")
     assert len([row for row in world.records("users", "v") if row]) == 4
     assert retyped(world) == []
+
+
+@pytest.mark.parametrize("before", [{}, {"more": True}], ids=["a new column", "a column of another type"])
+def test_an_approved_type_counts_whatever_else_comes_beside_it(world: AirbyteWorld, before: dict[str, Any]) -> None:
+    world.streams = [stream(v=INTEGER)]
+    world.read(record(id=1, v=1), state(1, 1), status())
+    world.read(record(id=2, v="n/a", **before), state(2, 1), status())
+    world.answer("approved", "column.retyped")
+    world.read(record(id=3, v=3), record(id=4, more="maybe"), state(4, 2), status())
+    assert retyped(world) == []
+    assert world.schema("users") == "id int64!, v string, more string"
+    assert [row.get("v") for row in world.records("users", "id", "v") if row["id"] != 2] == ["1", "3", None]
 
 
 def retyped(world: AirbyteWorld) -> list[str]:

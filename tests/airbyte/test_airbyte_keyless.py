@@ -27,6 +27,9 @@ from postgres_server import Database
 KEYLESS = stream(key=(), name=TEXT)
 
 
+NOT = "the state that it shares with other streams does not cover its records"
+
+
 def many(world: AirbyteWorld, name: str = "users") -> dict[Any, int]:
     return dict(Counter(row["id"] for row in world.records(name, "id")))
 
@@ -163,6 +166,30 @@ def test_records_before_a_shared_state_that_failed_are_no_doubles(world: Airbyte
     assert many(world) == {1: 3}
     world.read(record(id=1), shared_state(3, both, 1), status(), status(name="orders"))
     assert many(world) == {1: 4}
+
+
+NOT_COVERED = [
+    ("left out", {"orders": {"at": 2}}, 2, True),
+    ("as before", {"users": {"at": 1}, "orders": {"at": 1}}, 1, True),
+    ("covered by itself", {"users": {"at": 2}, "orders": {"at": 1}}, 1, False),
+    ("covered by what they share", {"users": {"at": 1}, "orders": {"at": 1}}, 2, False),
+    ("of no stream", {}, 2, False),
+]
+
+
+@pytest.mark.parametrize(("states", "at", "noted"), [one[1:] for one in NOT_COVERED], ids=[n[0] for n in NOT_COVERED])
+def test_records_that_a_shared_state_may_bring_again_are_noted(
+    world: AirbyteWorld, states: Any, at: int, noted: bool
+) -> None:
+    """At least once, as in Airbyte: it is new rows that come again, and none that is lost."""
+    world.streams = [KEYLESS, stream("orders")]
+    done, both = [status(), status(name="orders")], {"users": {"at": 1}, "orders": {"at": 1}}
+    first = world.read(record(id=1), shared_state(1, both, 1), *done)
+    second = world.read(record(id=1), shared_state(at, states, 1), *done)
+    texts = "\n".join(first.notes), "\n".join(second.notes)
+    assert [f"users: {NOT}" in text for text in texts] == [False, noted]
+    assert "orders: the state" not in "".join(texts)
+    assert many(world) == {1: 2}
 
 
 @pytest.mark.parametrize("wanted", [{"full": True}, {"full": True, "tables": frozenset({"users"})}])

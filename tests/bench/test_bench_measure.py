@@ -51,10 +51,17 @@ ROUNDING = 0.1
 
 
 def measured(
-    folder: Path, *command: str, seconds: float = 300, postmaster: int = 0, engine: int = 0, pss: bool = False
+    folder: Path,
+    *command: str,
+    seconds: float = 300,
+    postmaster: int = 0,
+    engine: int = 0,
+    pss: bool = False,
+    apart: Path | None = None,
 ) -> dict[str, Any]:
     result, log = folder / "result.json", folder / "log"
-    options = [str(result), str(log), str(postmaster), str(seconds), str(engine), *["--pss"] * pss, "--", *command]
+    flags = [*["--pss"] * pss, *(["--apart", str(apart)] if apart else [])]
+    options = [str(result), str(log), str(postmaster), str(seconds), str(engine), *flags, "--", *command]
     subprocess.run([sys.executable, str(SCRIPT), *options], check=True)
     return dict(json.loads(result.read_text()))
 
@@ -100,6 +107,43 @@ def test_a_shared_page_counts_once_if_it_is_to(tmp_path: Path, *, pss: bool) -> 
     found = measured(tmp_path, sys.executable, "-c", SHARED, pss=pss)
     assert 90 <= found["peak_mb"] < 290
     assert (found["peak_mb"] >= 200) is not pss
+
+
+@pytest.mark.parametrize("waits", ["by its parent", "by nobody"])
+def test_processes_of_a_folder_and_what_they_start_are_told_apart(tmp_path: Path, waits: str) -> None:
+    """One of them starts a program from elsewhere, and another one of the folder that outlives it."""
+    apart = tmp_path / "apart"
+    apart.mkdir()
+    texts = {"burn": f"#!{sys.executable}\n{BURN.format(0.4)}"}
+    texts["program"] = f"#!/bin/sh\n{apart / 'burn'} &\n{sys.executable} -c '{BURN.format(0.4)}'\n"
+    for name, text in texts.items():
+        (apart / name).write_text(text)
+        (apart / name).chmod(0o700)
+    program = apart / "program"
+    word = "" if waits == "by its parent" else "&"
+    found = measured(tmp_path, "sh", "-c", f"{program} {word}\n{sys.executable} -c '{BURN.format(0.3)}'", apart=apart)
+    assert 0.8 - ROUNDING <= found["apart_cpu"] <= found["cpu"] - 0.3 + ROUNDING, "each counts once"
+
+
+def test_processes_too_short_for_a_sample_are_told_apart(tmp_path: Path) -> None:
+    """No sample shows most of them: what they take is in the time of the process that waits for them."""
+    program = tmp_path / "apart" / "program"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\nfor n in $(seq 300); do /bin/true; done\n")
+    program.chmod(0o700)
+    found = measured(tmp_path, "sh", "-c", f"{program}; {program}; {program}", apart=program.parent)
+    assert found["cpu"] - found["apart_cpu"] <= found["cpu"] / 4
+
+
+def test_memory_of_the_others_is_told_by_itself(tmp_path: Path) -> None:
+    (tmp_path / "apart").mkdir()
+    (tmp_path / "here").mkdir()
+    python = tmp_path / "apart" / "python"
+    python.symlink_to(sys.executable)
+    held = f"-c '{HOLD}' {tmp_path / 'here'}"
+    found = measured(tmp_path, "sh", "-c", f"{python} {held} & {sys.executable} {held} & wait", apart=python.parent)
+    assert 100 <= found["own_peak_mb"] < 180
+    assert found["peak_mb"] >= 200
 
 
 def test_a_command_that_does_not_end_is_ended(tmp_path: Path) -> None:

@@ -96,6 +96,7 @@ def test_a_dry_run_shows_the_project_and_writes_nothing(tmp_path: Path, capsys: 
     assert "type: postgres" in shown.json["project"]
     assert "nothing was written" in shown.err
     plain = run(capsys, "--project", str(tmp_path), "import", "airbyte", str(export), "--dry-run")
+    assert shown.json["project"] in plain.out, "line by line, as it would be in the file"
     assert "would write" in plain.out
     assert "in clear in" in plain.out
     assert "canary" not in shown.out + shown.err + plain.out + plain.err

@@ -154,13 +154,16 @@ class Reading:
     def _refuse(self, kind: str, body: Mapping[str, Any]) -> None:
         """Fail the stream of a record or state that has text in front of it."""
         one = body if kind == "RECORD" else (body.get("stream") or {}).get("stream_descriptor") or {}
-        why = f"it printed text in front of a {kind} message on the same line (the text is in the log)"
+        why = (
+            f"it printed text in front of a {kind} message on the same line, which may be a quotation; the text is in "
+            "the log: its own output has to go to stderr, or onto lines of its own (use another version, or report it)"
+        )
         ref = str(one.get("namespace") or ""), str(one.get("stream" if kind == "RECORD" else "name") or "")
         stream = self._streams.get(ref)
         if stream is None:
-            raise Broken(f"{why}, so that nobody can tell whether it is one")
+            raise Broken(why)
         stream.flush()
-        stream.fail(f"{why}, so that nobody can tell whether it is one")
+        stream.fail(why)
 
     def _handle_record(self, record: Any, size: int) -> None:
         data = record.get("data") if isinstance(record, dict) else None
@@ -254,12 +257,21 @@ class Reading:
         if shared is None or any(stream.fault for stream in self._streams.values()):
             return
         for ref, before in shared.before.items():
+            self._streams[ref].comes_again = self._comes_again(shared, ref, before)
             self._count_records(ref, before)
         if shared.legacy:
             self._progress.take_legacy(shared.content)
             return
         self._progress.take_global(shared.content, shared.streams)
         self._progress.forget(ref for ref, stream in self._streams.items() if stream.plan.overwrite)
+
+    def _comes_again(self, shared: _SharedState, ref: Ref, before: int) -> bool:
+        """Return whether a shared state seems to bring records of a stream without a key again that came before it: it
+        leaves the stream out beside others, or says of it what was saved before."""
+        if shared.legacy or not shared.streams or not (before and self._streams[ref].plan.first):
+            return False
+        is_same = shared.content == self._progress.shared and shared.streams.get(ref) == self._progress.streams.get(ref)
+        return ref not in shared.streams or is_same
 
     def _count_records(self, ref: Ref, before: int) -> None:
         """Advance the record numbers past these records, which do not come again."""

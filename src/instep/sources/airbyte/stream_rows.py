@@ -76,6 +76,8 @@ class StreamRows:
         self._reserved = plan.reserved
         self._truncate = place(1) if plan.overwrite or plan.replaces else 0
         self.has_replaced, self.has_state = False, False
+        self.comes_again = False
+        """The last state that it shares with others seems to bring its records again, which look like new ones."""
         self.unfit: Counter[str] = Counter()
         self.absent: Counter[str] = Counter()
         self.unknown: dict[str, None] = {}
@@ -270,6 +272,11 @@ class StreamRows:
             )
         for name, count in self.absent.items():
             found.append(f"{path}.{name}: {count:,} records lack it, and the catalog says that all have it")
+        if self.comes_again:
+            found.append(
+                f"{path}: the state that it shares with other streams does not cover its records, which have no key: "
+                "they may come again as new rows; name a `key` for its table, or `mode: full_refresh`"
+            )
         return found
 
 

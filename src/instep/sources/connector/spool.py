@@ -321,7 +321,7 @@ class Segments:
                 self._checkpoint(str(head["state"]))
             case "end":
                 for schema, name, why, transient in head.get("failed", ()):
-                    text = self._child.hidden.clean(why)[:_LONGEST]
+                    text = f"connector {self._dialect.name}: {self._child.hidden.clean(why)}"[:_LONGEST]
                     self.failed[schema, name] = StreamFailure(text, bool(transient))
                 self._end()
             case "error":

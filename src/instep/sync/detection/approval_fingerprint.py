@@ -35,13 +35,17 @@ class ApprovalFingerprint:
     places: TableRenames
     added: Catalog = field(default_factory=Catalog)
     """Tables as they are about to be accepted: a column that waits beside its new table is judged as if it were."""
+    streams: bool = False
+    """The source sends records: each may bring another column, which does not concern an approval for one."""
 
     @classmethod
-    def of(cls, changes: Iterable[Change], source: Catalog, accepted: Catalog) -> ApprovalFingerprint:
+    def of(
+        cls, changes: Iterable[Change], source: Catalog, accepted: Catalog, *, streams: bool = False
+    ) -> ApprovalFingerprint:
         changes = list(changes)
         renames = {c.after.ref: (c.before.ref, False) for c in changes if isinstance(c, TableRenamed)}
         added = Catalog.of(c.after for c in changes if isinstance(c, TableAdded))
-        return cls(source, accepted, TableRenames(renames), added)
+        return cls(source, accepted, TableRenames(renames), added, streams)
 
     def fingerprint(self, change: Change) -> str:
         """Return `source:accepted`, with `-` where there is no such table; empty for a change of a schema."""
@@ -49,10 +53,13 @@ class ApprovalFingerprint:
         if ref is None:
             return ""
         now = None if isinstance(change, TableRemoved) else self.source.get(ref)
+        if now is not None and self.streams and (name := _column_of(change, "after", "before")):
+            now = _touched(now, change, name)
         before = self.accepted.get(self.places.before(change))
         if before is None and isinstance(change, ColumnAdded | NameCollided):
             before = self.added.get(ref)
-        return f"{_print(now)}:{_print(_touched(before, change) if before else None)}"
+        touched = _touched(before, change, _column_of(change, "before", "after")) if before else None
+        return f"{_print(now)}:{_print(touched)}"
 
     def stale(self, changes: Iterable[Change], answers: dict[str, Review]) -> frozenset[str]:
         """Return the content keys of the approvals whose table is not what it was when they were given."""
@@ -64,12 +71,10 @@ class ApprovalFingerprint:
         )
 
 
-def _touched(table: Table, change: Change) -> Table:
-    """Return the part of the accepted table that a change concerns: its column, else the key. What the policy
+def _touched(table: Table, change: Change, name: str) -> Table:
+    """Return the part of a table that a change concerns: the column of this name, else ("") the key. What the policy
     accepts beside it, in the same run that shows the change, does not make an approval stale, nor does a rebuild of
     the table, which is how an approved type that old rows do not fit is applied."""
-    column = getattr(change, "before", None) or getattr(change, "after", None)
-    name = column.name if isinstance(column, Column) else ""
     columns = tuple(c for c in table.columns if (c.name == name if name else c.key))
     if change.kind not in _OF_THEIR_OWN:
         columns = tuple(replace(c, nullable=True, default=None, comment=None) for c in columns)
@@ -77,6 +82,12 @@ def _touched(table: Table, change: Change) -> Table:
         columns = tuple(replace(c, alias="") for c in columns)
     cursor = None if name else table.cursor
     return replace(table, columns=columns, comment=None, alias="", extra=None, generation=0, cursor=cursor)
+
+
+def _column_of(change: Change, *sides: str) -> str:
+    """Return the name of the column that a change is about on the first of these sides, "" if it is about none."""
+    column = next(filter(None, (getattr(change, side, None) for side in sides)), None)
+    return column.name if isinstance(column, Column) else ""
 
 
 def _print(table: Table | None) -> str:

@@ -262,7 +262,8 @@ def sample(
     personal = find_personal_columns(context, comparison.changes, inputs.source, answers, look=assumed is None)
     changes = split(comparison.changes, personal)
     left = left_behind(_columns_answered(answers), changes, inputs.accepted, inputs.source)
-    fingerprint = ApprovalFingerprint.of([*changes, *left], inputs.source, inputs.accepted)
+    streams = isinstance(context.source, Streams)
+    fingerprint = ApprovalFingerprint.of([*changes, *left], inputs.source, inputs.accepted, streams=streams)
     found = (change_from_dict(r.change) for r in answers.values() if r.kind == NameCollided.kind)
     collisions = [change for change in found if isinstance(change, NameCollided)]
     stale = fingerprint.stale([*changes, *left, *collisions], answers)
@@ -396,7 +397,8 @@ def record(context: SyncContext, detection: DetectionResult, *, count: bool = Tr
     same detection twice adds nothing but its count (`count` false: not even that). Open reviews of tables that may
     not be read stay open."""
     store, source_print = context.store, fingerprint(detection.source)
-    approval = ApprovalFingerprint.of((d.change for d in detection.decisions), detection.source, detection.accepted)
+    changes, streams = [d.change for d in detection.decisions], isinstance(context.source, Streams)
+    approval = ApprovalFingerprint.of(changes, detection.source, detection.accepted, streams=streams)
     with context.transaction():
         known = store.reviews.existing(context.name)  # another detection may have been recorded since this one was made
         decided = (still_refused(d, known.get(key(d.change))) for d in detection.decisions)

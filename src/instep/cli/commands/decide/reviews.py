@@ -203,8 +203,12 @@ def assign(
 
     with open_backend() as backend:
         done = assign_changes(backend, _chosen(backend, ids, match, kind, table, connection), assignee)
-    text = "\n".join(f"{one.id} is assigned to {one.assignee or 'nobody'}" for one in done)
-    emit({"changes": [asdict(one) for one in done]}, lambda out: out.write(text))
+
+    def render(out: Screen) -> None:
+        for one in done:
+            out.write(f"{one.id} is assigned to {one.assignee or 'nobody'}")
+
+    emit({"changes": [asdict(one) for one in done]}, render)
 
 
 def _mapped(data: dict[str, Any]) -> str:

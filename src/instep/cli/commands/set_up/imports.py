@@ -169,7 +169,8 @@ def _import_at_server(request: ImportConfigurationRequest, file: Path, *, dry_ru
 def _show(out: Screen, done: ImportedFiles, *, dry_run: bool) -> None:
     found = done.configuration
     if dry_run:
-        out.write(found.text.rstrip("\n"))
+        for line in found.text.splitlines():
+            out.write(line)
     for file in done.files:
         word = "unchanged" if file not in done.new else "would write" if dry_run else "wrote"
         out.write(f"{word} {file}")
