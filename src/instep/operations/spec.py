@@ -96,7 +96,7 @@ class Preview:
     document: Mapping[str, Any]
     """JSON form of the preview."""
     lines: Sequence[str]
-    """Return the text for people."""
+    """Text for people."""
     detail: Mapping[str, Any] = field(default_factory=dict)
     """More for people, which is no part of the document."""
     prepared: Any = field(default=None, repr=False)

@@ -105,7 +105,7 @@ def _takes(found: Size) -> str:
     from instep.sync.loading.backfill import counted
 
     what = f"{found.table}.{', '.join(found.columns)} is filled" if found.columns else f"{found.table} is read again"
-    read = f"reads about {counted(found.rows, 'row')}, {size(found.read)}{'' if found.sure else ' by a guess'}"
+    read = f"reads about {counted(found.rows, 'row')}, {size(found.read)}{'' if found.sure else ' (estimated)'}"
     return f"{what}: {read}, from the source, writes {counted(found.files, 'file')} again, {size(found.rewritten)}"
 
 
@@ -168,7 +168,7 @@ class TimeEstimate:
 
     def __str__(self) -> str:
         if not self.runs:
-            return "no runs yet: unknown"
+            return "time unknown (no runs yet)"
         between = f" ({_span(self.low)} to {_span(self.high)})" if self.runs > 1 else ""
         what = f"{self.mode} run{'s' * (self.runs != 1)} of {'this table' if self.own else 'other tables'}".strip()
         return f"about {_span(self.seconds)}{between}, from {self.runs} {what}"

@@ -35,7 +35,7 @@ from instep.operations.set_up.upgrade_source import UpgradeSourceRequest
 from instep.python.policy import Policy
 from instep.python.progress import ProgressCallback, ProgressWatch
 from instep.python.quarantine import Quarantine
-from instep.python.requests import as_names
+from instep.python.requests import as_names, checked_limit
 from instep.python.results import Changes, Detection, Document, Records, SyncResult, preformatted
 from instep.python.selection import Selection
 from instep.python.table import Table
@@ -43,7 +43,7 @@ from instep.python.table import Table
 if TYPE_CHECKING:
     from instep.backends.protocol import Backend
     from instep.model import Review
-    from instep.operations.spec import Preview, Request
+    from instep.operations.spec import Preview, Query, Request
     from instep.operations.values import Side
     from instep.plans.planned import Planned
     from instep.plans.preview_change import ChangePreview
@@ -66,6 +66,9 @@ class Plan:
     planned: Planned
     """The record that the command `instep plan` prints."""
     _backend: Backend = field(repr=False)
+
+    def __repr__(self) -> str:
+        return "\n".join([f"<instep plan of connection {self.planned.connection}>", *self.lines])
 
     @property
     def lines(self) -> list[str]:
@@ -334,33 +337,33 @@ class Connection:
         return Document(calls.status_document(self._backend, self._backend.query(GetStatus(self.name))))
 
     def history(self, limit: int = 50) -> Records[Document]:
-        """Return at most `limit` events of the connection, newest first."""
-        return _documents(asdict(one) for one in self._backend.items(ListEvents(connection=self.name), limit))
+        """Return at most `limit` events of the connection, newest first. `table(path).history()` has one table's."""
+        return self._list(ListEvents(connection=self.name), limit)
 
     def runs(self, limit: int = 50) -> Records[Document]:
         """Return at most `limit` runs, newest first."""
-        return _documents(asdict(one) for one in self._backend.items(ListRuns(connection=self.name), limit))
+        return self._list(ListRuns(connection=self.name), limit)
 
     def loads(self, table: str | None = None, limit: int = 50) -> Records[Document]:
         """Return what at most `limit` runs loaded, newest first: of one table, or of all together."""
-        return _documents(asdict(one) for one in self._backend.items(ListLoads(self.name, table), limit))
+        return self._list(ListLoads(self.name, table), limit)
 
     def compare(self, before: int, after: int, side: Side = "accepted", limit: int = 1000) -> Records[Document]:
         """Return at most `limit` changes from one version of a schema to another; 0 is the empty schema before all."""
         query = CompareVersions(self.name, before, after, side)
-        return _documents(asdict(one) for one in self._backend.items(query, limit))
+        return self._list(query, limit)
 
     def plans(self, limit: int = 50) -> Records[Document]:
         """Return at most `limit` applied plans, newest first."""
-        return _documents(asdict(one) for one in self._backend.items(ListPlans(connection=self.name), limit))
+        return self._list(ListPlans(connection=self.name), limit)
 
     def versions(self, limit: int = 50) -> Records[Document]:
         """Return at most `limit` versions of the accepted schema, newest first."""
-        return _documents(asdict(one) for one in self._backend.items(ListVersions(connection=self.name), limit))
+        return self._list(ListVersions(connection=self.name), limit)
 
-
-def _documents(found: Iterable[Mapping[str, Any]]) -> Records[Document]:
-    return Records(map(Document, found))
+    def _list(self, query: Query, limit: int) -> Records[Document]:
+        records = self._backend.items(query, checked_limit(limit))
+        return Records(Document(asdict(record)) for record in records)
 
 
 def chosen(changes: Iterable[Review | str | Iterable[Review | str]]) -> tuple[str, ...]:

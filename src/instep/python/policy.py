@@ -104,6 +104,9 @@ class Policy:
     def __init__(self, connection: str, backend: Backend) -> None:
         self._connection, self._backend = connection, backend
 
+    def __repr__(self) -> str:
+        return f"<instep policy of connection {self._connection}>"
+
     def show(self) -> Document:
         """Return preset, rules, modifiers and overrides, and the preset's decision on each kind of change."""
         return Document(self._backend.query(GetPolicy(self._connection)))

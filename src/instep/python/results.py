@@ -38,8 +38,12 @@ def grid(columns: Sequence[str], rows: Sequence[Sequence[object]], total: int | 
 def _cell(value: object) -> str:
     if value is None:
         return "<i>NULL</i>"
+    if isinstance(value, Mapping):
+        return grid(("", "value"), list(value.items())) if value else ""
     if isinstance(value, tuple | list):
-        return "<br>".join(_cell(one) for one in value)
+        if value and all(isinstance(item, Mapping) for item in value):
+            return Records(value)._repr_html_()
+        return "<br>".join(_cell(item) for item in value)
     return escape(str(value))
 
 

@@ -372,7 +372,7 @@ def _reads(one: Checked, change: Consequence) -> str:
     assert change.backfill is not None
     made = change.backfill.size
     what = f"{made.table}.{', '.join(made.columns)} is filled" if made.columns else f"{made.table} is read again"
-    sure = "" if made.sure else " by a guess"
+    sure = "" if made.sure else " (estimated)"
     return f"{what}: about {made.rows:,} rows, {size(made.read)}{sure}, {one.times[change.id]}"
 
 
