@@ -182,8 +182,8 @@ class Project(AbstractContextManager["Project"]):
 
     def status(self) -> Records[Document]:
         """Return the last run, pauses, waiting changes, tables and backfills of each connection."""
-        found = self._backend.items(ListStatus())
-        return Records(Document(status_document(self._backend, one)) for one in found)
+        statuses = self._backend.items(ListStatus())
+        return Records(Document(status_document(self._backend, one)) for one in statuses)
 
     def changes(self, *, all: bool = False, search: str = "", tag: str = "", assignee: str = "") -> Changes:
         """Return the changes that wait for a decision, or `all` changes; newest first.

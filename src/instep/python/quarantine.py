@@ -75,13 +75,13 @@ class Quarantine:
 
 
 def _ids(entries: Iterable[str | Mapping[str, Any] | Iterable[str | Mapping[str, Any]]]) -> Iterator[str]:
-    for one in entries:
-        if isinstance(one, str):
-            yield one
-        elif isinstance(one, Mapping):
-            yield str(one["id"])
+    for entry in entries:
+        if isinstance(entry, str):
+            yield entry
+        elif isinstance(entry, Mapping):
+            yield str(entry["id"])
         else:
-            yield from _ids(one)
+            yield from _ids(entry)
 
 
 def _texts(items: Iterable[tuple[str, object]]) -> Iterable[tuple[str, str | None]]:

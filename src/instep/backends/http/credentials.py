@@ -47,11 +47,11 @@ def _private(path: Path) -> str:
     """Return the text of a private file. The open file is judged, so that no other one can take its place meanwhile."""
     try:
         with path.open("rb") as file:
-            found = os.fstat(file.fileno())
-            if not stat.S_ISREG(found.st_mode):
+            file_stat = os.fstat(file.fileno())
+            if not stat.S_ISREG(file_stat.st_mode):
                 raise SetupError(f"the API key's file {path} is not a file", hint=f"name a file in {FILE_VARIABLE}")
-            if found.st_mode & 0o077:
-                mode = stat.S_IMODE(found.st_mode)
+            if file_stat.st_mode & 0o077:
+                mode = stat.S_IMODE(file_stat.st_mode)
                 raise SetupError(
                     f"the API key's file {path} is open to others (mode {mode:04o})", hint=f"chmod 600 {path}"
                 )

@@ -29,7 +29,7 @@ MOST_RULES = 100
 
 @dataclass(frozen=True)
 class PolicyDraft:
-    """What a form says."""
+    """Policy as the fields of a form have it."""
 
     preset: str = "allow_all"
     modifiers: Mapping[str, Any] = field(default_factory=dict)
@@ -59,18 +59,18 @@ class PolicyDraft:
     def parse(cls, text: str) -> PolicyDraft:
         """Return the draft that a YAML text is; ApiProblem for one that is none."""
         try:
-            found = yaml.safe_load(text)
+            document = yaml.safe_load(text)
         except yaml.YAMLError as error:
             mark = getattr(error, "problem_mark", None)
             where = f" in line {mark.line + 1}" if mark else ""
             raise ApiProblem(422, "invalid", f"this is not YAML{where}", "check the indentation") from None
-        if not isinstance(found, dict):
+        if not isinstance(document, dict):
             raise ApiProblem(422, "invalid", "a policy is a mapping", "begin with `preset: approve`")
-        return cls.of(found)
+        return cls.of(document)
 
     def spec(self) -> dict[str, Any]:
         """Return the section."""
-        rules = {"rules": [dict(one) for one in self.rules]} if self.rules else {}
+        rules = {"rules": [dict(rule) for rule in self.rules]} if self.rules else {}
         return {"preset": self.preset, **self.modifiers, **self.rest, **rules}
 
     def changed(self, button: str) -> PolicyDraft:
