@@ -48,12 +48,12 @@ CASES: list[tuple[str, str, tuple[tuple[str, str, float], ...], dict[str, Any], 
     (
         "a column, by fills of another table", "column", RUNS,
         {"columns": ["note"], "mode": "column", "seconds": 6, "runs": 1, "own": False},
-        "main.customer.note is filled: reads about 2 rows, 64 B by a guess, from the source, writes 1 file again, ",
+        "main.customer.note is filled: reads about 2 rows, 64 B (estimated), from the source, writes 1 file again, ",
     ),
     (
         "the whole table, by its own upserts", "table", RUNS,
         {"columns": [], "mode": "upsert", "seconds": 3, "runs": 2, "own": True},
-        "main.customer is read again: reads about 2 rows, 160 B by a guess, from the source, writes 1 file again, ",
+        "main.customer is read again: reads about 2 rows, 160 B (estimated), from the source, writes 1 file again, ",
     ),
     (
         "no run of that mode", "column", RUNS[:2],
@@ -64,7 +64,7 @@ CASES: list[tuple[str, str, tuple[tuple[str, str, float], ...], dict[str, Any], 
 TIMES = [
     "about 6 s, from 1 column run of other tables",
     "about 3 s (2 s to 4 s), from 2 upsert runs of this table",
-    "no runs yet: unknown",
+    "time unknown (no runs yet)",
 ]
 
 

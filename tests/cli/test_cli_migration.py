@@ -138,7 +138,7 @@ def test_backfills_and_models(shop: Shop) -> None:
     added = next(c for c in found["changes"] if c["kind"] == "column.added")
     removed = next(c for c in found["changes"] if c["kind"] == "column.removed")
     assert (added["backfill"]["columns"], added["backfill"]["rows"]) == (["a"], 2)
-    assert added["backfill"]["time"] == "no runs yet: unknown"
+    assert added["backfill"]["time"] == "time unknown (no runs yet)"
     assert (removed["breaks"], removed["class"]) == (["cities"], "loses data")
     assert any("city" in step for step in found["steps"])
     out = shop.run("migration", "check", str(shop.folder / "m.sql"), "--fail-on", "breaks")

@@ -86,7 +86,7 @@ def test_one_entry(held: Shop) -> None:
         "status": "held",
     }  # fmt: skip
     said = held.ok("quarantine", "show", id).out
-    assert all(text in said for text in ("Bergen", "c-77", "too long", "main.customer.city"))
+    assert all(text in said for text in ("Bergen", "c-77", "too long", "main.customer.city", "waiting"))
 
 
 def test_replay(held: Shop) -> None:

@@ -15,7 +15,7 @@ from instep.store.store import Store
 
 T, U = ("public", "t"), ("public", "u")
 CASES = [
-    (TimeEstimate(), "no runs yet: unknown"),
+    (TimeEstimate(), "time unknown (no runs yet)"),
     (TimeEstimate(0.2, 0.2, 0.2, 1, own=True), "about less than 1 s, from 1 run of this table"),
     (TimeEstimate(90, 60, 100, 3), "about 90 s (60 s to 100 s), from 3 runs of other tables"),
     (TimeEstimate(5, 5, 5, 1, mode="append"), "about 5 s, from 1 append run of other tables"),
@@ -61,7 +61,7 @@ def test_a_run_of_another_mode_says_nothing(store: Store) -> None:
     run(store, T, 1000, 1)
     run(store, U, 1000, 7, "column")
     assert how_long(store, "column", 1000) == TimeEstimate(7, 7, 7, 1, mode="column")
-    assert str(how_long(store, "append", 1000)) == "no runs yet: unknown"
+    assert str(how_long(store, "append", 1000)) == "time unknown (no runs yet)"
 
 
 def test_without_steps_on_record_nothing_is_known(store: Store) -> None:

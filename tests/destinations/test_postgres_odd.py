@@ -217,7 +217,7 @@ def test_only_an_earlier_run_is_fenced(held: int, own: int) -> None:
 def test_rows_that_come_later_are_counted_for_what_waits() -> None:
     record = Record(ORDERS, "p", parked=(Parked("a", "x", 1, 0, 2),))
     one = record.after_load(Commit("r1", 1, "c1", "p1"), 5, (), new=3)
-    two = one.after_load(Commit("r2", 1, "c2", "p2"), 4, (), new=4, anew=True)
+    two = one.after_load(Commit("r2", 1, "c2", "p2"), 4, (), new=4, replaces_rows=True)
     assert [r.parked[0].written for r in (one, two)] == [5, 9]
     assert (two.version, two.runs) == (2, ("r1", "r2"))
     assert two.state is not None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import instep
-from instep.errors import Blocked, InstepError, ProjectError
+from instep.errors import Blocked, InstepError, ProjectError, SetupError
 
 if TYPE_CHECKING:
     from conftest import Shop
@@ -218,3 +218,35 @@ def test_an_operation_at_once_is_called_by_its_name(project: instep.Project) -> 
     ):
         with pytest.raises(InstepError, match=why):
             project.perform(operation, **fields)
+
+
+@pytest.mark.parametrize("limit", ["main.customer", 0, -1, None])
+@pytest.mark.parametrize("method", ["history", "runs", "plans", "versions", "loads"])
+def test_a_limit_that_is_no_number_is_named(project: instep.Project, method: str, limit: object) -> None:
+    with pytest.raises(InstepError, match=r"`limit` is (?s:.*)a number from 1 on"):
+        getattr(project.connection(), method)(limit=limit)
+
+
+def test_whatever_is_returned_shows_itself_in_a_terminal(project: instep.Project) -> None:
+    """No object of a Python session shows where it lies in memory, and none shows the records within it."""
+    shop = project.connection()
+    plan = shop.plan()
+    assert repr(plan).splitlines() == ["<instep plan of connection shop>", *plan.lines]
+    shop.sync()
+    for shown in (project, shop, shop.policy, shop.quarantine, shop.selection, shop.table("main.customer")):
+        assert repr(shown).startswith("<instep "), repr(shown)
+
+
+def test_documents_within_a_document_are_tables_in_a_notebook(project: instep.Project) -> None:
+    shop = project.connection()
+    shop.sync()
+    for status in (shop.status(), project.status()):
+        html = status._repr_html_()
+        assert "{" not in html, "no record is shown as Python writes it"
+        assert "<th>inserted</th>" in html
+
+
+@pytest.mark.parametrize("key", ["k", "", "two\nlines"])
+def test_a_key_that_is_none_is_not_said_to_be_of_the_environment(key: str) -> None:
+    with pytest.raises(SetupError, match=r"^`key` holds no API key"):
+        instep.connect("http://127.0.0.1:9", key)

@@ -60,7 +60,7 @@ def test_a_shard_sees_what_is_its_own() -> None:
 
 def test_a_shard_that_begins_anew_keeps_its_place_and_has_no_load() -> None:
     before = part_properties({}, PART)
-    anew = part_properties(before, PartChange("eu", SHARD, 8, ORDERS, 4, anew=True))
+    anew = part_properties(before, PartChange("eu", SHARD, 8, ORDERS, 4, replaces_rows=True))
     assert anew[own_name("eu", "instep.state")] == "null"
     assert own_name("eu", "instep.place") not in anew
 

@@ -49,16 +49,16 @@ _AT_ONCE = 1_000
 
 def detect(backend: Backend, connection: str) -> tuple[Detected, list[Review]]:
     """Detect schema changes; return what was found, and the changes. Raises Blocked if the detector is switched off."""
-    found: Detected = backend.operations.run(connection, DetectRequest(why="requested"))
-    if found.skipped:
+    detected: Detected = backend.operations.run(connection, DetectRequest(why="requested"))
+    if detected.skipped:
         raise Blocked(
-            f"connection {connection} was not looked at: {found.skipped}", hint="`instep detector status`, there"
+            f"connection {connection} was not looked at: {detected.skipped}", hint="`instep detector status`, there"
         )
     reviews: dict[str, Review] = {}
     for statuses in (EXISTING, ()):  # what a job has applied meanwhile is not among those that stand
-        if missing := set(found.changes) - reviews.keys():
+        if missing := set(detected.changes) - reviews.keys():
             reviews |= {r.id: r for r in backend.items(ListChanges(connection, statuses)) if r.id in missing}
-    return found, [reviews[id] for id in found.changes if id in reviews]
+    return detected, [reviews[id] for id in detected.changes if id in reviews]
 
 
 def status_document(backend: Backend, status: ConnectionStatus) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def status_document(backend: Backend, status: ConnectionStatus) -> dict[str, Any
     for name in ("outcomes", "unmatched", "last_maintained"):
         del found[name]
     tables = [asdict(one) for one in backend.items(ListTableStatus(status.connection))]
-    maintained = [one.pop("maintained") for one in tables]
+    maintained = [table.pop("maintained") for table in tables]
     by_time = sorted((one for one in maintained if one), key=lambda one: one["at"])
     return {**found, "maintained": by_time, "tables": tables}
 
@@ -81,7 +81,7 @@ def immediate_request(operation: str, values: Mapping[str, Any]) -> ImmediateReq
         hint = did_you_mean(operation, immediate_specs(), "docs/reference/openapi.json has them all")
         raise InstepError(f"there is no operation {operation!r} that is done at once", hint=hint)
     hint = "docs/reference/openapi.json has the fields of each operation"
-    if unknown := values.keys() - {one.name for one in fields(spec.request)}:
+    if unknown := values.keys() - {field.name for field in fields(spec.request)}:
         raise InstepError(f"{operation} has no field {', '.join(sorted(unknown))}", hint=hint)
     try:
         made: ImmediateRequest = TypeAdapter(spec.request).validate_python(dict(values))
@@ -105,8 +105,8 @@ def list_changes(
     name = backend.connection(connection) if connection else None
     view: ChangeView | None = None if every else "review"
     query = ListChanges(name, kind=tuple(kinds), view=view, search=search, tag=tag, assignee=assignee)
-    found: list[ListedChange] = backend.items(query)
-    return found
+    listed_changes: list[ListedChange] = backend.items(query)
+    return listed_changes
 
 
 def comment_change(backend: Backend, id: str, text: str) -> Comment:
@@ -165,46 +165,48 @@ def accepted_tables(backend: Backend, connection: str) -> Mapping[str, Ref]:
     """Return the accepted tables by what people call them; none before the first schema is accepted."""
     if not backend.items(ListVersions(connection), 1):
         return {}
-    return {one.path: one.ref for one in catalog_from_dict(backend.query(GetSchema(connection)).catalog).tables}
+    return {table.path: table.ref for table in catalog_from_dict(backend.query(GetSchema(connection)).catalog).tables}
 
 
-def answer_changes(backend: Backend, found: Sequence[Review], answer: Answer, *, hashed: bool = False) -> list[Review]:
+def answer_changes(
+    backend: Backend, reviews: Sequence[Review], answer: Answer, *, hashed: bool = False
+) -> list[Review]:
     """Answer these changes; return them as they are then. `hashed`: columns that are approved come in as hashes.
 
     Raises Conflict for one that was answered or superseded meanwhile.
     """
-    ids = tuple(review.id for review in found)
+    ids = tuple(review.id for review in reviews)
     parts = [ids[at : at + _AT_ONCE] for at in range(0, len(ids), _AT_ONCE)]
     requests = [AnswerChangesRequest(answer=answer, hash=hashed, ids=part) for part in parts]
-    return [one.change for done in backend.operations.perform_all(requests) for one in done.items]
+    return [item.change for done in backend.operations.perform_all(requests) for item in done.items]
 
 
-def assign_changes(backend: Backend, found: Sequence[Review], assignee: str) -> list[Review]:
+def assign_changes(backend: Backend, reviews: Sequence[Review], assignee: str) -> list[Review]:
     """Assign these changes to somebody, "" for nobody; return them as they are afterwards."""
-    ids = tuple(review.id for review in found)
+    ids = tuple(review.id for review in reviews)
     parts = [ids[at : at + _AT_ONCE] for at in range(0, len(ids), _AT_ONCE)]
     requests = [AssignChangesRequest(assignee=assignee, ids=part) for part in parts]
-    return [one.change for done in backend.operations.perform_all(requests) for one in done.items]
+    return [item.change for done in backend.operations.perform_all(requests) for item in done.items]
 
 
-def snooze_changes(backend: Backend, found: Sequence[Review], end: datetime) -> list[Review]:
+def snooze_changes(backend: Backend, reviews: Sequence[Review], end: datetime) -> list[Review]:
     """Snooze these open changes until then; return them. Raises Conflict if one of them is not open."""
-    requests = [SnoozeChangeRequest(change=review.id, until=end.isoformat()) for review in found]
+    requests = [SnoozeChangeRequest(change=review.id, until=end.isoformat()) for review in reviews]
     return [done.change for done in backend.operations.perform_all(requests)]
 
 
-def reopen_changes(backend: Backend, found: Sequence[Review]) -> list[Review]:
+def reopen_changes(backend: Backend, reviews: Sequence[Review]) -> list[Review]:
     """Take back the answers to these changes, and their snoozes; return them. Raises Conflict for one that is over."""
-    ids = tuple(review.id for review in found)
+    ids = tuple(review.id for review in reviews)
     parts = [ids[at : at + _AT_ONCE] for at in range(0, len(ids), _AT_ONCE)]
     requests = [ReopenChangesRequest(ids=part) for part in parts]
-    return [one.change for done in backend.operations.perform_all(requests) for one in done.items]
+    return [item.change for done in backend.operations.perform_all(requests) for item in done.items]
 
 
 def run_cases(backend: Backend, connection: str, cases: Sequence[dict[str, Any]]) -> list[Any]:
     """Decide sample changes of a connection; return what became of each, in their order."""
     parts = [tuple(cases[at : at + _AT_ONCE]) for at in range(0, len(cases), _AT_ONCE)]
-    return [one for part in parts for one in backend.query(RunPolicyCases(connection, part)).results]
+    return [result for part in parts for result in backend.query(RunPolicyCases(connection, part)).results]
 
 
 def raise_refused(requests: Sequence[ImmediateRequest], results: Sequence[Any]) -> None:

@@ -85,7 +85,7 @@ class LocalOperations:
 
     def perform_all(self, requests: Sequence[ImmediateRequest]) -> list[Any]:
         with self.app.store.transaction():
-            done = [self.perform(one) for one in requests]
+            done = [self.perform(request) for request in requests]
             raise_refused(requests, done)
         return done
 
@@ -199,15 +199,15 @@ class LocalBackend:
 
         return ChangeDetails(key_lines(self.app, review.connection, [review]), *tried_of(self.app, review, sample))
 
-    def preview_answer(self, connection: str, found: list[Review], answer: Answer | None) -> AnswerPreview:
+    def preview_answer(self, connection: str, reviews: list[Review], answer: Answer | None) -> AnswerPreview:
         from instep.operations.immediate.decisions import AnswerPreview
         from instep.operations.values import EXISTING
         from instep.sync.schema_changes.answer import approving, keeping
 
         context = self.app.sync_context(connection)
         if answer != "approved":
-            return keeping(context, found, "rejected" if answer else "open")
-        return approving(context, found) if all(r.status in EXISTING for r in found) else AnswerPreview()
+            return keeping(context, reviews, "rejected" if answer else "open")
+        return approving(context, reviews) if all(r.status in EXISTING for r in reviews) else AnswerPreview()
 
     def query(self, query: Query) -> Any:
         """Return the single result of a query."""
@@ -262,17 +262,17 @@ class LocalBackend:
         from instep.sync.runs import InProcess
 
         app, context = self.app, self.operations.write_context()
-        found = rollout_of(context, request.rollout)
+        rollout = rollout_of(context, request.rollout)
         spec = immediate_for(request)
         work = work_of(spec)()
         with app.store.transaction():
-            withdraw(app.store, found.id, context.who)
+            withdraw(app.store, rollout.id, context.who)
             course = work.course(context, request)
             app.store.audit.add(context.who, *spec.noted(request), document_of(work.requested(request)))
-        patch = patch_of(found.what, app.project, app.store, ServedPolicies(app.objects))
+        patch = patch_of(rollout.what, app.project, app.store, ServedPolicies(app.objects))
         runs = InProcess(app.sync_context, app.engine)
         rolling = Rolling(app.store, patch, runs, context.who, lambda member: self._notify(member_line(member)))
-        rolling.carry_on(found.id, course)
+        rolling.carry_on(rollout.id, course)
 
     @property
     def _seen(self) -> QueryContext:

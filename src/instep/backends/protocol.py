@@ -91,7 +91,7 @@ class Backend(Protocol):
         """Return details of a change from source and destination; nothing over a server, which opens neither."""
         ...
 
-    def preview_answer(self, connection: str, found: list[Review], answer: Answer | None) -> AnswerPreview:
+    def preview_answer(self, connection: str, reviews: list[Review], answer: Answer | None) -> AnswerPreview:
         """Return the effects of an answer; nothing over a server. `answer` None: the changes stay open."""
         ...
 

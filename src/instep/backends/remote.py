@@ -77,7 +77,7 @@ class RemoteOperations:
 
     def perform_all(self, requests: Sequence[ImmediateRequest]) -> list[Any]:
         """Rehearse all before any is done: each is a request of its own."""
-        raise_refused(requests, [self.rehearse(one) for one in requests])
+        raise_refused(requests, [self.rehearse(request) for request in requests])
         done = [self._send(one) for one in requests]
         raise_refused(requests, done)
         return done
@@ -142,7 +142,7 @@ class RemoteBackend:
     def change_details(self, review: Review, sample: int) -> ChangeDetails:
         return ChangeDetails()
 
-    def preview_answer(self, connection: str, found: list[Review], answer: Answer | None) -> AnswerPreview:
+    def preview_answer(self, connection: str, reviews: list[Review], answer: Answer | None) -> AnswerPreview:
         from instep.operations.immediate.decisions import AnswerPreview
 
         return AnswerPreview()
@@ -186,8 +186,8 @@ class RemoteBackend:
     def _each(self, query: Query, limit: int | None = None) -> Iterator[Any]:
         spec, path, parameters = _address(query, query_for(query))
         kind = result_of(spec)
-        for one in self._api.pages(path, limit, spec.largest_page, **parameters):
-            yield record(kind, one)
+        for page in self._api.pages(path, limit, spec.largest_page, **parameters):
+            yield record(kind, page)
 
 
 S = TypeVar("S", QuerySpec, ImmediateSpec)

@@ -32,7 +32,7 @@ class ProgressDisplay(Protocol):
 
 @dataclass
 class _Shown:
-    """What was shown of a job so far."""
+    """Part of a job's progress that was shown already."""
 
     status: str = ""
     event: int = 0
@@ -148,7 +148,7 @@ def report_of(client: Client, job: Job) -> SyncReport | None:
     found = client.get(f"/runs/{part(run)}")
     size = query_specs()["list_run_tables"].largest_page
     outcomes = client.pages(f"/runs/{part(run)}/tables", size=size)
-    tables = tuple(record(TableRun, {**one, "run": run, "table": one["ref"]}) for one in outcomes)
+    tables = tuple(record(TableRun, {**outcome, "run": run, "table": outcome["ref"]}) for outcome in outcomes)
     report = {name: tuple(job.result.get(name, ())) for name in ("notes", "applied", "waiting", "retryable", "unread")}
     seconds, casts = float(job.result.get("seconds", 0.0)), dict(job.result.get("casts", {}))
     engine = record(EngineUse, recorded) if (recorded := found["detail"].get("engine")) else None

@@ -63,15 +63,15 @@ def _named(context: QueryContext, kind: int, after: str) -> Iterator[Managed]:
         after = page[-1].name
 
 
-def _checked(context: QueryContext, one: Managed) -> ReferenceCheck:
+def _checked(context: QueryContext, managed: Managed) -> ReferenceCheck:
     opened: Mapping[ObjectKind, Callable[[str], object]] = {
         "source": context.project.source,
         "destination": context.project.destination,
         "channel": context.project.channel,
     }
-    shown = tuple(dict.fromkeys(text for _, text in texts(one.spec) if is_reference(text) or text == MASK))
+    shown = tuple(dict.fromkeys(text for _, text in texts(managed.spec) if is_reference(text) or text == MASK))
     try:
-        opened[one.kind](one.name)
+        opened[managed.kind](managed.name)
     except InstepError as error:
-        return ReferenceCheck(one.kind, one.name, shown, "bad", error.message, error.hint)
-    return ReferenceCheck(one.kind, one.name, shown, "ok", "every reference has a value", "")
+        return ReferenceCheck(managed.kind, managed.name, shown, "bad", error.message, error.hint)
+    return ReferenceCheck(managed.kind, managed.name, shown, "ok", "every reference has a value", "")

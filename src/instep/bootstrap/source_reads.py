@@ -112,13 +112,13 @@ def _make_room(folder: Path, request: ReadRequest, source: str) -> None:
         time.sleep(_POLL)
 
 
-def _others(own: Path, spark: int, source: str) -> list[Path]:
+def _others(path: Path, spark: int, source: str) -> list[Path]:
     """Return the folders of the other snapshots of the source for this driver, the oldest first."""
     found = []
     for folder in temporaries(_PURPOSE):
         with suppress(OSError, ValueError):
             its_spark, its_source, begun = json.loads((folder / _ABOUT).read_text())
-            if folder != own and (its_spark, its_source) == (spark, source):
+            if folder != path and (its_spark, its_source) == (spark, source):
                 found.append((begun, folder))
     return [folder for _, folder in sorted(found)]
 

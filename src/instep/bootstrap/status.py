@@ -37,7 +37,7 @@ class StatusList(QueryWork):
     def shown(self, context: QueryContext, items: Sequence[str]) -> Sequence[ConnectionStatus]:
         """Return the status of each."""
         parts = [items[at : at + _AT_ONCE] for at in range(0, len(items), _AT_ONCE)]
-        return [one for part in parts for one in connection_statuses(context, part)]
+        return [connection_status for part in parts for connection_status in connection_statuses(context, part)]
 
     def place(self, item: str) -> Sequence[Any]:
         """Return the connection's name."""
@@ -66,11 +66,11 @@ class TableStatusList(QueryWork):
         accepted = accepted_document(store, name)[1].outlines.values()
         live = [table.ref for table in accepted if not table.retained]
         latest = store.pages.latest_runs([name]).get(name)
-        found = shown_outcomes(live, store.runs.latest_outcomes_of([name])[name], latest)
+        outcomes = shown_outcomes(live, store.runs.latest_outcomes_of([name])[name], latest)
         behind, search = (after[0], after[1]) if after else None, query.search.casefold()
         fitting = (
             one
-            for one in found
+            for one in outcomes
             if (behind is None or one.table > behind)
             and (not query.status or one.status in query.status)
             and search in ".".join(filter(None, one.table)).casefold()
@@ -79,7 +79,7 @@ class TableStatusList(QueryWork):
         project = context.project.for_connections([name])
         if not has_target(project.connection(name)):
             return loads
-        refs = [one.table for one in loads]
+        refs = [load.table for load in loads]
         fresh = freshness_of(store, project, [name], datetime.now(UTC), whole=True, only=refs)[name]
         return [replace(one, freshness=fresh.get(one.table)) for one in loads]
 
@@ -92,7 +92,7 @@ def _names(context: QueryContext, after: Sequence[Any] | None, limit: int) -> Se
     """Return the connections of a page; at the project in the order of its file, ProjectError if it has none."""
     if context.key is None:
         return context.project.selected()[:limit]
-    return [one.name for one in managed_page(context, ListConnections(), after, limit)]
+    return [managed.name for managed in managed_page(context, ListConnections(), after, limit)]
 
 
 def _versions(store: Store, names: Sequence[str]) -> Mapping[str, tuple[AcceptedVersion, Mapping[str, Any]]]:
@@ -112,11 +112,11 @@ def connection_statuses(context: QueryContext, names: Sequence[str]) -> list[Con
     fresh = freshness_of(context.store, project, names, datetime.now(UTC), whole=True)
     return [
         ConnectionStatus(
-            **vars(one),
-            **chosen[one.connection],
-            freshness=worst_first(fresh[one.connection].values())[:LISTED],
-            freshness_counts=dict(Counter(table.state for table in fresh[one.connection].values())),
-            log=context.log_status(one.connection),
+            **vars(load),
+            **chosen[load.connection],
+            freshness=worst_first(fresh[load.connection].values())[:LISTED],
+            freshness_counts=dict(Counter(table.state for table in fresh[load.connection].values())),
+            log=context.log_status(load.connection),
         ).shortened()
-        for one in loads
+        for load in loads
     ]

@@ -132,8 +132,8 @@ def _line(file: Path, begins: str) -> str:
         text = file.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
-    found = re.search(rf"^{begins}\s*['\"]?(\w+)", text, re.MULTILINE)
-    return found[1] if found else ""
+    match = re.search(rf"^{begins}\s*['\"]?(\w+)", text, re.MULTILINE)
+    return match[1] if match else ""
 
 
 def _resident_project(arguments: list[str]) -> Path | None:
@@ -142,7 +142,9 @@ def _resident_project(arguments: list[str]) -> Path | None:
         return None
     if any(name.startswith(_READ_ONCE) and name not in _HEEDED for name in os.environ):
         return None
-    if os.environ.get("INSTEP_SERVER") or any(one == "--server" or one.startswith("--server=") for one in arguments):
+    if os.environ.get("INSTEP_SERVER") or any(
+        argument == "--server" or argument.startswith("--server=") for argument in arguments
+    ):
         return None
     command = _command(arguments)
     if (

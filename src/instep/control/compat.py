@@ -140,8 +140,8 @@ def _scalars(value: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
         yield path, str(value)
 
 
-def _shown(found: StoredObject) -> StoredObject:
-    return replace(found, spec=masked(found.spec))
+def _shown(stored_object: StoredObject) -> StoredObject:
+    return replace(stored_object, spec=masked(stored_object.spec))
 
 
 def _secret_places(value: Any, path: Path = (), within: bool = False) -> Iterator[Path]:

@@ -47,12 +47,12 @@ def freshness_of(
     these tables, such as those of a page."""
     loaded, resumed = store.fresh_tables.of(names, only), store.fresh_tables.resumed(names)
     paused = _paused(store, names)
-    found: dict[str, dict[Ref, TableFreshness]] = {}
+    freshness: dict[str, dict[Ref, TableFreshness]] = {}
     for name in names:
         targeted = has_target(project.connection(name))
         read = _read_tables(store, project, name, only) if whole and targeted else None
         refs = sorted(loaded[name] if read is None else read) if targeted else ()
-        found[name] = {
+        freshness[name] = {
             ref: _fresh(
                 ref,
                 target,
@@ -63,10 +63,10 @@ def freshness_of(
             )
             for ref, target in project.freshness_targets(name, refs).items()
         }
-        if read is None and any(one.state == "late" for one in found[name].values()):
+        if read is None and any(one.state == "late" for one in freshness[name].values()):
             read = _read_tables(store, project, name, only)
-            found[name] = {ref: one for ref, one in found[name].items() if ref in read}
-    return found
+            freshness[name] = {ref: one for ref, one in freshness[name].items() if ref in read}
+    return freshness
 
 
 def _read_tables(store: Store, project: Project, name: str, only: Collection[Ref] | None) -> frozenset[Ref]:
@@ -99,14 +99,14 @@ def _fresh(
 _WORST = ("late", "not_loaded", "on_time", "paused")
 
 
-def worst_first(found: Iterable[TableFreshness]) -> tuple[TableFreshness, ...]:
+def worst_first(freshness: Iterable[TableFreshness]) -> tuple[TableFreshness, ...]:
     """Return them with the late ones first, those that are late for the longest before the others."""
-    return tuple(sorted(found, key=lambda one: (_WORST.index(one.state), one.due.timestamp() if one.due else 0)))
+    return tuple(sorted(freshness, key=lambda one: (_WORST.index(one.state), one.due.timestamp() if one.due else 0)))
 
 
-def summary(found: Iterable[TableFreshness]) -> FreshnessSummary | None:
+def summary(freshness: Iterable[TableFreshness]) -> FreshnessSummary | None:
     """Return the freshness of a connection; None if none of its tables has a target."""
-    ordered = worst_first(found)
+    ordered = worst_first(freshness)
     if not ordered:
         return None
     late = [one for one in ordered if one.state == "late"]
@@ -165,11 +165,11 @@ def note_freshness(store: Store, project: Project, names: Sequence[str], now: da
 
 
 def _tell(
-    store: Store, name: str, found: Mapping[Ref, TableFreshness], new: Sequence[Ref], since: Mapping[Ref, datetime]
+    store: Store, name: str, freshness: Mapping[Ref, TableFreshness], new: Sequence[Ref], since: Mapping[Ref, datetime]
 ) -> None:
     if not new:
         return
     first = min(new, key=lambda ref: since[ref])
-    paths, as_of = sorted(found[ref].table for ref in new), found[first].as_of
+    paths, as_of = sorted(freshness[ref].table for ref in new), freshness[first].as_of
     begun = as_of.isoformat() if as_of else ""
     store.events.add(FreshnessLate(name, tuple(paths[:NAMED]), len(paths), since[first].isoformat(), begun))

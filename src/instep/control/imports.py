@@ -45,9 +45,9 @@ class ImportedConfiguration:
     secrets: tuple[SecretToSet, ...]
     """Variables to set before the project is used."""
     notes: tuple[str, ...]
-    """What is not quite as it was."""
+    """Settings that do not mean quite the same here."""
     left_out: tuple[LeftOut, ...]
-    """What is not taken over, with the reason and the next step."""
+    """Settings that are not taken over, with the reason and the next step."""
     states_adopted: tuple[str, ...] = ()
     """Connections whose next sync reads on from the state of the export."""
     catalogs_adopted: tuple[str, ...] = ()
@@ -69,18 +69,18 @@ def translated(
         raise ProjectError("the export is nested too deeply", hint="name the files of an export") from None
 
 
-def shown(found: ImportedProject) -> ImportedConfiguration:
+def shown(imported: ImportedProject) -> ImportedConfiguration:
     """Return the record of an import."""
-    names = {name: tuple(found.sections[name]) for name in found.sections}
+    names = {name: tuple(imported.sections[name]) for name in imported.sections}
     return ImportedConfiguration(
-        found.product,
+        imported.product,
         names["sources"],
         names["destinations"],
         names["connections"],
-        project_text(found),
-        tuple(found.secrets),
-        tuple(found.notes),
-        tuple(found.left_out),
+        project_text(imported),
+        tuple(imported.secrets),
+        tuple(imported.notes),
+        tuple(imported.left_out),
     )
 
 

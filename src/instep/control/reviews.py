@@ -140,10 +140,10 @@ def until(duration: str | None, date: str | None, now: datetime) -> datetime:
 
 
 def _length(text: str) -> timedelta:
-    found = re.fullmatch(r"([1-9]\d{0,3})([mhdw])", text.strip())
-    if found is None:
+    match = re.fullmatch(r"([1-9]\d{0,3})([mhdw])", text.strip())
+    if match is None:
         raise InstepError(f"{text!r} is not a duration", hint="a number and m, h, d or w: 90m, 4h, 3d, 2w")
-    return int(found[1]) * _UNITS[found[2]]
+    return int(match[1]) * _UNITS[match[2]]
 
 
 def _date(text: str) -> datetime:

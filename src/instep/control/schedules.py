@@ -139,22 +139,22 @@ def reconcile(
     known = {(s.connection, s.kind): s for s in store.schedules.all()}
     requested = list(project.connections if names is None else names)
     here, wrong = set(project.connections), []
-    found: dict[tuple[str, JobKind], Scheduled] = {}
+    schedules: dict[tuple[str, JobKind], Scheduled] = {}
     for name in requested:
         section = None
         try:
             if name in here:
                 own_project = project.of(name)
                 section = own_project.connection(name)
-                found |= {(s.connection, s.kind): _timed(s, now) for s in schedules_of(own_project, name)}
+                schedules |= {(s.connection, s.kind): _timed(s, now) for s in schedules_of(own_project, name)}
         except InstepError as error:
             own = f"connection {name}: "
             wrong.append(own + error.message.removeprefix(own))
         follow(name, section)
     mine = known.keys() if names is None else {key for key in known if key[0] in requested}
     with store.transaction():
-        store.schedules.put(*(one for key, one in found.items() if not _same(one, known.get(key))))
-        store.schedules.drop(mine - found.keys())
+        store.schedules.put(*(one for key, one in schedules.items() if not _same(one, known.get(key))))
+        store.schedules.drop(mine - schedules.keys())
     return wrong
 
 
@@ -163,21 +163,21 @@ def upcoming(store: Store, project: Project, connection: str, now: datetime) -> 
     the settings over yet will fire at the same ones. For settings that cannot be read: those on record."""
     known = {one.kind: one for one in store.schedules.all(connection)}
     try:
-        found = [_timed(one, now) for one in schedules_of(project.of(connection), connection)]
+        found = [_timed(schedule, now) for schedule in schedules_of(project.of(connection), connection)]
     except InstepError:
         return tuple(known.values())
     return tuple(known[one.kind] if _same(one, known.get(one.kind)) else one for one in found)
 
 
-def _timed(one: Scheduled, now: datetime) -> Scheduled:
+def _timed(schedule: Scheduled, now: datetime) -> Scheduled:
     """Return the schedule with its next time; detections of one source come at the same time, so that one look
     serves them all."""
-    name = one.source if one.kind == "detect" else one.connection
-    return replace(one, next_due=next_fire(one.spec, now, f"{name}/{one.kind}", one.timezone))
+    name = schedule.source if schedule.kind == "detect" else schedule.connection
+    return replace(schedule, next_due=next_fire(schedule.spec, now, f"{name}/{schedule.kind}", schedule.timezone))
 
 
-def _same(one: Scheduled, known: Scheduled | None) -> bool:
-    return known is not None and replace(one, next_due=None) == replace(known, next_due=None, last_due=None)
+def _same(schedule: Scheduled, known: Scheduled | None) -> bool:
+    return known is not None and replace(schedule, next_due=None) == replace(known, next_due=None, last_due=None)
 
 
 def fire(store: Store, now: datetime, limit: int = 100) -> int:
@@ -190,12 +190,17 @@ def fire(store: Store, now: datetime, limit: int = 100) -> int:
         return sum(_fire(store, one, now) for one in due)
 
 
-def _fire(store: Store, one: Scheduled, now: datetime) -> bool:
-    if not store.schedules.advance(one, _timed(one, now).next_due):
+def _fire(store: Store, schedule: Scheduled, now: datetime) -> bool:
+    if not store.schedules.advance(schedule, _timed(schedule, now).next_due):
         return False
-    if one.kind == "detect" and store.detectors.get(one.connection).disabled:
+    if schedule.kind == "detect" and store.detectors.get(schedule.connection).disabled:
         return False
     _, new = store.jobs.enqueue(
-        one.connection, one.kind, key=one.key, options=one.options, why="schedule", source=one.source
+        schedule.connection,
+        schedule.kind,
+        key=schedule.key,
+        options=schedule.options,
+        why="schedule",
+        source=schedule.source,
     )
     return new

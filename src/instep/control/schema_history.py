@@ -39,12 +39,12 @@ class SchemaVersion:
 
 def versions(store: Store, connection: str, side: Side) -> tuple[SchemaVersion, ...]:
     """Return the versions, oldest first."""
-    found = store.accepted.history(connection)[::-1]
+    history = store.accepted.history(connection)[::-1]
     if side == "accepted":
         return tuple(
-            SchemaVersion(connection, side, v.version, v.at, v.version, v.label, v.run, v.who, v.why) for v in found
+            SchemaVersion(connection, side, v.version, v.at, v.version, v.label, v.run, v.who, v.why) for v in history
         )
-    labels = {v.version: v.label for v in found}
+    labels = {v.version: v.label for v in history}
     return tuple(
         SchemaVersion(
             connection, side, v.version, v.at, v.accepted, labels.get(v.accepted, ""), v.run, identity=v.identity

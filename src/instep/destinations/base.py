@@ -55,7 +55,7 @@ class PartChange:
     table: Table
     seen: int
     """The number of the table's shape that all of this was planned from; Conflict if it has another by now."""
-    anew: bool = False
+    replaces_rows: bool = False
     """True if its rows are now those of another table, and the next load replaces them."""
     moves: tuple[tuple[str, str], ...] = ()
     """Columns whose values go to others in this shard's rows, all at once."""

@@ -68,16 +68,16 @@ def checks_of(
 ) -> list[Check]:
     """Return a line an attempt, until the first that fails, by an error of ours or by `failures`, whose text is
     `cleared`."""
-    found: list[Check] = []
+    checks: list[Check] = []
     for name, hint, attempt in attempts:
         try:
             attempt()
         except InstepError as error:
-            return [*found, Check(name, False, error.message, error.hint or hint)]
+            return [*checks, Check(name, False, error.message, error.hint or hint)]
         except failures as error:
-            return [*found, Check(name, False, cleared(f"{type(error).__name__}: {error}"), hint)]
-        found.append(Check(name, True))
-    return found
+            return [*checks, Check(name, False, cleared(f"{type(error).__name__}: {error}"), hint)]
+        checks.append(Check(name, True))
+    return checks
 
 
 MAY_NOT, READ_ONLY = "this user has no right to write there", "its disk is mounted read-only"

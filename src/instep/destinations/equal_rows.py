@@ -46,7 +46,7 @@ class ComparedRows(Protocol):
 
 
 @dataclass(frozen=True)
-class WholeCompare:
+class WholeTableComparison:
     """The comparison of a table with its staged rows, which are all that the source has."""
 
     staged: ComparedRows
@@ -56,10 +56,10 @@ class WholeCompare:
     compared: int
     """Number of the columns that are compared, those of the key among them."""
     marked: bool
-    """Whether the table has, behind these, a column that marks rows as deleted."""
+    """True if the table has, behind these, a column that marks rows as deleted."""
 
 
-def set_equal_aside(db: duckdb.DuckDBPyConnection, compare: WholeCompare) -> bool:
+def set_equal_aside(db: duckdb.DuckDBPyConnection, compare: WholeTableComparison) -> bool:
     """Make the tables `r` and `t` of the staged rows and of the table's, but for pairs that have the same key and the
     same values, which a whole compare leaves as they are. Return False where all rows have to be joined: keys that may
     occur twice, or few equal rows nearby."""
@@ -80,8 +80,8 @@ def _tags(db: duckdb.DuckDBPyConnection, rows: pa.RecordBatch, names: Sequence[s
         whole = key.cast(pa.int32()) if key.type.bit_width == 32 else key
         return np.asarray(whole.cast(pa.int64()).fill_null(0))
     db.register("part", rows.select(names))
-    found = db.execute(f"SELECT hash({', '.join(names)}) AS tag FROM part").fetchnumpy()
-    return np.asarray(found["tag"]).view(np.int64)
+    arrays = db.execute(f"SELECT hash({', '.join(names)}) AS tag FROM part").fetchnumpy()
+    return np.asarray(arrays["tag"]).view(np.int64)
 
 
 def _equal_values(db: duckdb.DuckDBPyConnection, here: pa.Array, there: pa.Array) -> pa.Array:
@@ -135,7 +135,7 @@ class _Pass:
     """One pass over both sides."""
 
     db: duckdb.DuckDBPyConnection
-    compare: WholeCompare
+    compare: WholeTableComparison
     index: KeyIndex
     names: Sequence[str]
     nearby: deque[tuple[int, pa.RecordBatch]] = field(default_factory=deque)

@@ -38,15 +38,15 @@ def may_pass(filters: Iterable[ColumnFilter], ranges: Mapping[str, ColumnRange])
     return all(_may_pass(f, ranges[f.column]) for f in filters if f.column in ranges)
 
 
-def _may_pass(one: ColumnFilter, values: ColumnRange) -> bool:
-    if one.operator == "null":
+def _may_pass(column_filter: ColumnFilter, values: ColumnRange) -> bool:
+    if column_filter.operator == "null":
         return values.some_null
     if values.all_null:
         return False
-    low, high, first = values.low, values.high, one.values[0] if one.values else None
-    match one.operator:
+    low, high, first = values.low, values.high, column_filter.values[0] if column_filter.values else None
+    match column_filter.operator:
         case "=" | "in":
-            return any((low is None or low <= v) and (high is None or v <= high) for v in one.values)
+            return any((low is None or low <= v) and (high is None or v <= high) for v in column_filter.values)
         case "<":
             return bool(low is None or low < first)
         case "<=":
@@ -74,16 +74,22 @@ def comparable(value: Any, filters: Sequence[ColumnFilter]) -> Any:
     return value if type(value) is type(operand) and isinstance(value, str | date) else None
 
 
-def sql_text(one: ColumnFilter, column: str) -> str:
+def sql_text(column_filter: ColumnFilter, column: str) -> str:
     """Return the condition in SQL, as DuckDB and PostgreSQL read it; "" for one that they may not read alike.
 
     Literals take the type of the column. Texts have an order of their own in PostgreSQL: they are only told apart."""
-    if one.operator in ("null", "not null"):
-        return f"{column} IS {one.operator.upper()}"
-    texts = [_literal(v) for v in one.values]
-    if any(not t for t in texts) or (one.operator not in ("=", "in") and isinstance(one.values[0], str)):
+    if column_filter.operator in ("null", "not null"):
+        return f"{column} IS {column_filter.operator.upper()}"
+    texts = [_literal(v) for v in column_filter.values]
+    if any(not t for t in texts) or (
+        column_filter.operator not in ("=", "in") and isinstance(column_filter.values[0], str)
+    ):
         return ""
-    return f"{column} IN ({', '.join(texts)})" if one.operator == "in" else f"{column} {one.operator} {texts[0]}"
+    return (
+        f"{column} IN ({', '.join(texts)})"
+        if column_filter.operator == "in"
+        else f"{column} {column_filter.operator} {texts[0]}"
+    )
 
 
 def _literal(value: Any) -> str:

@@ -75,7 +75,7 @@ def run_tasks(
 
         def count(counts: Mapping[str, tuple[int, int]]) -> None:
             if on_progress:
-                on_progress(*(sum(one[at] for one in counts.values()) for at in (0, 1)))
+                on_progress(*(sum(count[at] for count in counts.values()) for at in (0, 1)))
 
         return run_parts(session, work, tasks, count, what)
     so_far = [(0, 0)] * len(tasks)
@@ -176,9 +176,9 @@ class _RecordedPart:
     area: RewriteArea = field(repr=False)
 
 
-def _write_recorded(one: _RecordedPart, attempt: int, report: Report | None) -> Sequence[StagedFile]:
-    files = one.write(one.part, attempt, report)
-    one.area.record(one.key, files)
+def _write_recorded(recorded_part: _RecordedPart, attempt: int, report: Report | None) -> Sequence[StagedFile]:
+    files = recorded_part.write(recorded_part.part, attempt, report)
+    recorded_part.area.record(recorded_part.key, files)
     crashpoint("rewrite.part")
     return files
 

@@ -32,8 +32,8 @@ class EgressRefused(ConnectError):
 
 def looked_up(host: str, port: int) -> Sequence[str]:
     """Return the addresses of a name, in the order in which the system would try them. Raises OSError."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(answer[4][0]) for answer in found))
+    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(answer[4][0]) for answer in addresses))
 
 
 @dataclass(frozen=True)

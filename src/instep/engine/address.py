@@ -93,7 +93,11 @@ def runtime_place() -> Path:
 def _is_own(folder: Path) -> bool:
     """Return whether it is a real folder of this user's that nobody else can enter."""
     try:
-        found = folder.lstat()
+        file_stat = folder.lstat()
     except OSError:
         return False
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not stat.S_IMODE(found.st_mode) & 0o077
+    return (
+        stat.S_ISDIR(file_stat.st_mode)
+        and file_stat.st_uid == os.geteuid()
+        and not stat.S_IMODE(file_stat.st_mode) & 0o077
+    )

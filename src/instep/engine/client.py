@@ -217,7 +217,7 @@ def _hand_over(peer: socket.socket, arguments: list[str]) -> bool:
     except OSError:
         return False
     finally:
-        for one in (reads, writes, *(own for own in streams if own > 2)):
+        for one in (reads, writes, *(stream for stream in streams if stream > 2)):
             if one >= 0:
                 os.close(one)
 

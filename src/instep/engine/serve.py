@@ -156,8 +156,8 @@ class EngineProcess:
         except (OSError, LookupError, ValueError, TypeError):  # it has gone, or asks for what cannot be
             peer.close()
         finally:
-            for one in descriptors:
-                os.close(one)
+            for descriptor in descriptors:
+                os.close(descriptor)
 
     def _answer(self, peer: socket.socket, request: dict[str, Any], descriptors: list[int]) -> None:
         match request.get("ask"):
@@ -192,7 +192,7 @@ class EngineProcess:
             "idle_seconds": round(0 if self.commands else time.time() - self.active, 1),
             "ends_after_seconds": idle_seconds(self.project),
             "commands_run": self.count,
-            "commands": [{"pid": one.pid, "since": one.started} for one in self.commands.values()],
+            "commands": [{"pid": command.pid, "since": command.started} for command in self.commands.values()],
             "memory_bytes": self.memory(),
             "spark": "none" if spark is None else "ready" if spark.answer else "starting",
             "stopping": self.stopping,
@@ -499,19 +499,19 @@ def newest_code() -> tuple[int, int]:
 def identity_of(file: Path) -> tuple[int, int] | None:
     """Return the file's identity, None if there is none."""
     try:
-        found = file.lstat()
+        file_stat = file.lstat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return file_stat.st_dev, file_stat.st_ino
 
 
 def idle_seconds(project: Path) -> float:
     """Return after how long without work the project's engine ends (`engine_idle`)."""
     try:
-        found = (project / PROJECT_FILE).stat()
+        file_stat = (project / PROJECT_FILE).stat()
     except OSError:
         return IDLE
-    return _idle_seconds(project / PROJECT_FILE, found.st_mtime_ns, found.st_size)
+    return _idle_seconds(project / PROJECT_FILE, file_stat.st_mtime_ns, file_stat.st_size)
 
 
 @lru_cache(maxsize=1)

@@ -40,8 +40,8 @@ def receive(of: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
             raise ConnectionError(f"a message of {length:,} bytes")
         message = json.loads(_read(of, length))
     except BaseException:
-        for one in descriptors:
-            os.close(one)
+        for descriptor in descriptors:
+            os.close(descriptor)
         raise
     if not isinstance(message, dict):
         raise ConnectionError("a message that is no document")

@@ -80,8 +80,8 @@ def _installed(package: str) -> bool:
 def _java() -> str:
     from instep.spark.java import find_java
 
-    found = find_java()
-    return f"{found.version} ({found.path})"
+    java = find_java()
+    return f"{java.version} ({java.path})"
 
 
 def _jars() -> str:

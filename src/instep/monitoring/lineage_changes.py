@@ -87,12 +87,12 @@ def altered(versions: Versions, store: Store, logged: LoggedEvent) -> Iterator[d
     where the change is forgotten, and for a mapping that is on record as a change."""
     try:
         version = versions.of(logged)
-        was, now, anew = _sides(store, logged, version)
+        was, now, is_replaced = _sides(store, logged, version)
     except InstepError:
         return
     before, after = version.before, version.after
     if now is not None and now.alias:
-        state = _state(was, now, anew)
+        state = _state(was, now, is_replaced)
         if state is not None:
             yield after.target(now).document(after.described(now) | _lifecycle(state, before, was))
     elif was is not None and was.alias and now is None:
@@ -130,10 +130,10 @@ def _at(tables: LineageTables, path: str) -> Ref | None:
     return next((t.ref for t in tables.catalog.tables if t.path == path), None)
 
 
-def _state(was: Table | None, now: Table, anew: bool) -> Lifecycle | None:
+def _state(was: Table | None, now: Table, is_replaced: bool) -> Lifecycle | None:
     if was is None or not was.alias:
         return "CREATE"
-    if anew:
+    if is_replaced:
         return "OVERWRITE"
     if was.alias != now.alias:
         return "RENAME"

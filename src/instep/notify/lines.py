@@ -63,17 +63,17 @@ def lines_of(
 ) -> list[MessageLine]:
     """Return one line a change, saying what has become of it, and one for everything else; in the order of the first
     event. `source_of`: the name of a connection's source."""
-    found: dict[tuple[str, str], MessageLine] = {}
+    message_lines: dict[tuple[str, str], MessageLine] = {}
     for one in notified:
         line = _line(store, one)
         line = replace(line, source=source_of(line.connection), link=_link(link, line))
         key = (line.connection, line.change or f"#{one.event.number}")
-        if (before := found.get(key)) is not None and line.type != events.Paused.type:
+        if (before := message_lines.get(key)) is not None and line.type != events.Paused.type:
             line = replace(line, numbers=before.numbers + line.numbers, tone=before.tone, what=before.what)
         elif before is not None:
             key = (line.connection, f"#{one.event.number}")
-        found[key] = line
-    return list(found.values())
+        message_lines[key] = line
+    return list(message_lines.values())
 
 
 def _link(link: Link, line: MessageLine) -> str:
@@ -288,7 +288,7 @@ _CHANGES: dict[type[Event], tuple[Occasion, Severity]] = {
 
 @dataclass(frozen=True)
 class Meaning:
-    """How an event is presented in a message."""
+    """Presentation of an event in a message."""
 
     occasions: frozenset[Occasion]
     severity: Severity

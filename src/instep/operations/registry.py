@@ -71,9 +71,9 @@ def _found() -> Iterator[OperationSpec | QuerySpec | ImmediateSpec]:
 
 def spec_of(name: str) -> OperationSpec:
     """Return the specification of an operation; InstepError for a name that none has."""
-    if (found := specs().get(name)) is None:
+    if (spec := specs().get(name)) is None:
         raise InstepError(f"there is no operation {name!r}", hint=f"there are {', '.join(sorted(specs()))}")
-    return found
+    return spec
 
 
 def spec_for(request: Request) -> OperationSpec:

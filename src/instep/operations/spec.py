@@ -48,7 +48,7 @@ class Options:
 
     def options(self) -> dict[str, Any]:
         """Return the fields that are not as they are by default, as JSON has them."""
-        values = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "why"}
+        values = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "why"}
         defaults = {one.name: one.default for one in fields(self)}
         return {name: _plain(value) for name, value in values.items() if value != defaults[name]}
 
@@ -96,7 +96,7 @@ class Preview:
     document: Mapping[str, Any]
     """JSON form of the preview."""
     lines: Sequence[str]
-    """Return the text for people."""
+    """Text for people."""
     detail: Mapping[str, Any] = field(default_factory=dict)
     """More for people, which is no part of the document."""
     prepared: Any = field(default=None, repr=False)
@@ -163,8 +163,8 @@ class DirectWork(JobWork):
 
     def document(self, result: Any) -> Mapping[str, Any]:
         """Return what a job keeps of the record: a client makes the same record of it."""
-        found: Mapping[str, Any] = document_of(result)
-        return found
+        document: Mapping[str, Any] = document_of(result)
+        return document
 
     def failure(self, result: Any) -> str:
         """Return what has failed, of which the record tells; a job that ends so is tried again. "" if nothing has."""

@@ -141,13 +141,13 @@ def _problems(value: Any, hint: Any) -> Iterator[str]:
             yield f"is of type {type(value).__name__}, not {base.__name__}"
             return
         bounds = {type(one): one for one in hint.__metadata__ if hasattr(one, "problem")}  # the last one of each counts
-        yield from filter(None, (one.problem(value) for one in bounds.values()))
+        yield from filter(None, (bound.problem(value) for bound in bounds.values()))
         yield from _problems(value, arguments[0])
     elif origin is Literal:
         if value not in arguments:
             yield f"is {value!r}, not one of {', '.join(map(str, arguments))}"
     elif origin in (Union, UnionType):
-        yield from (one for arm in arguments if isinstance(value, _base(arm)) for one in _problems(value, arm))
+        yield from (problem for arm in arguments if isinstance(value, _base(arm)) for problem in _problems(value, arm))
     elif origin is tuple:
         yield from (one for part in value for one in _problems(part, arguments[0]))
     elif isinstance(value, Mapping) and arguments:
@@ -166,16 +166,16 @@ def _base(hint: Any) -> Any:
 
 def leads_to(annotation: Any) -> Leads:
     """Return what a field of this type may lead to; TypeError for a text that does not say so."""
-    found = set(_marks(annotation))
-    if len(found) != 1:
+    marks = set(_marks(annotation))
+    if len(marks) != 1:
         raise TypeError(f"{annotation} does not say what it leads to")
-    return found.pop()
+    return marks.pop()
 
 
 def _marks(annotation: Any) -> Iterator[Leads]:
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        marks = [one.what for one in arguments[1:] if isinstance(one, LeadsTo)]
+        marks = [argument.what for argument in arguments[1:] if isinstance(argument, LeadsTo)]
         yield from marks[-1:] or _marks(arguments[0])
     elif origin in (Union, UnionType):
         yield from (mark for one in arguments if one is not NoneType for mark in _marks(one))
@@ -227,5 +227,5 @@ _DURATIONS = ((86_400.0, "d"), (3600.0, "h"), (60.0, "m"))
 
 def duration_text(seconds: float) -> str:
     """Return a duration as a project file says it, in its largest whole unit: 90 as `90s`, 1800 as `30m`."""
-    length, unit = next((one for one in _DURATIONS if seconds and seconds % one[0] == 0), (1.0, "s"))
+    length, unit = next((duration for duration in _DURATIONS if seconds and seconds % duration[0] == 0), (1.0, "s"))
     return f"{seconds / length:g}{unit}"

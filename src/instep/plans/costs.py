@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Line = tuple[str, str]
 
 
-def costs(app: App, connection: str, found: PlanPreview, sample: int, *, keys: bool = True) -> dict[str, Any]:
+def costs(app: App, connection: str, preview: PlanPreview, sample: int, *, keys: bool = True) -> dict[str, Any]:
     """Return `steps` (one entry per step with what it touches), `lossy` (type changes tried on up to `sample` rows,
     each with the key of a row that does not fit unless `keys` is false) and `held` (source values tried on the
     accepted type where a new one is not accepted)."""
@@ -36,18 +36,23 @@ def costs(app: App, connection: str, found: PlanPreview, sample: int, *, keys: b
     from instep.sync.schema_changes.lossy_casts import lossy_casts
 
     context, known = app.sync_context(connection), rates(app.store, connection)
-    tried = [one if keys else replace(one, key="") for one in lossy_casts(context, found.detection, sample)]
+    tried = [
+        lossy_cast if keys else replace(lossy_cast, key="")
+        for lossy_cast in lossy_casts(context, preview.detection, sample)
+    ]
     return {
-        "steps": [_step(app, connection, found, step) for step in found.plan.steps],
-        "backfills": [_backfill(one, known) for one in requested_backfills(context, found)],
+        "steps": [_step(app, connection, preview, step) for step in preview.plan.steps],
+        "backfills": [_backfill(backfill, known) for backfill in requested_backfills(context, preview)],
         "lossy": [{**asdict(one), "text": str(one)} for one in tried],
-        "held": [_invalid_value(found.reviews, one) for one in invalid_values(context, found.detection, sample)],
+        "held": [
+            _invalid_value(preview.reviews, invalid) for invalid in invalid_values(context, preview.detection, sample)
+        ],
     }
 
 
-def _step(app: App, connection: str, found: PlanPreview, step: Step) -> dict[str, Any]:
+def _step(app: App, connection: str, preview: PlanPreview, step: Step) -> dict[str, Any]:
 
-    size = found.impact.get(step.table)
+    size = preview.impact.get(step.table)
     kind, path = step.change.kind, ".".join(step.table)
     touched = size is not None and kind in ("column.rewritten", "table.replaced")
     estimate = TimeEstimate()
@@ -64,12 +69,12 @@ def _step(app: App, connection: str, found: PlanPreview, step: Step) -> dict[str
     }
 
 
-def _backfill(one: RequestedBackfill, known: Sequence[Rate]) -> dict[str, Any]:
+def _backfill(backfill: RequestedBackfill, known: Sequence[Rate]) -> dict[str, Any]:
 
-    estimate = reading(known, one.ref, one.mode, one.size.rows)
-    data = {k: v for k, v in asdict(one.size).items() if k != "why_not"}
-    data |= {"mode": one.mode, "changes": list(one.changes)}
-    return {**data, "estimate": {**asdict(estimate), "text": str(estimate)}, "text": _takes(one.size)}
+    estimate = reading(known, backfill.ref, backfill.mode, backfill.size.rows)
+    data = {k: v for k, v in asdict(backfill.size).items() if k != "why_not"}
+    data |= {"mode": backfill.mode, "changes": list(backfill.changes)}
+    return {**data, "estimate": {**asdict(estimate), "text": str(estimate)}, "text": _takes(backfill.size)}
 
 
 def tried_of(app: App, review: Review, sample: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -85,28 +90,32 @@ def tried_of(app: App, review: Review, sample: int) -> tuple[list[dict[str, Any]
 
     context, content = app.sync_context(review.connection), key(change_from_dict(review.change))
     try:
-        found = detect_if_changed(context, count=False)
+        detection = detect_if_changed(context, count=False)
         counted = [
-            _invalid_value({content: review}, one) for one in invalid_values(context, found, sample, only=content)
+            _invalid_value({content: review}, invalid)
+            for invalid in invalid_values(context, detection, sample, only=content)
         ]
-        lossy = [{**asdict(one), "text": str(one)} for one in lossy_casts(context, found, sample, only=content)]
+        lossy = [
+            {**asdict(lossy_cast), "text": str(lossy_cast)}
+            for lossy_cast in lossy_casts(context, detection, sample, only=content)
+        ]
     except InstepError as error:
         text = f"no source values were tried: {error.message}"
         return [{"change": review.id, "why_not": error.message, "text": text}], []
     return counted, lossy
 
 
-def _invalid_value(reviews: Mapping[str, Review], one: InvalidValues) -> dict[str, Any]:
-    return {**asdict(one), "change": reviews[one.change].id, "text": str(one)}
+def _invalid_value(reviews: Mapping[str, Review], invalid_values: InvalidValues) -> dict[str, Any]:
+    return {**asdict(invalid_values), "change": reviews[invalid_values.change].id, "text": str(invalid_values)}
 
 
-def _takes(found: Size) -> str:
+def _takes(work: Size) -> str:
     from instep.schema.planning.explain import size
     from instep.sync.loading.backfill import counted
 
-    what = f"{found.table}.{', '.join(found.columns)} is filled" if found.columns else f"{found.table} is read again"
-    read = f"reads about {counted(found.rows, 'row')}, {size(found.read)}{'' if found.sure else ' by a guess'}"
-    return f"{what}: {read}, from the source, writes {counted(found.files, 'file')} again, {size(found.rewritten)}"
+    what = f"{work.table}.{', '.join(work.columns)} is filled" if work.columns else f"{work.table} is read again"
+    read = f"reads about {counted(work.rows, 'row')}, {size(work.read)}{'' if work.sure else ' (estimated)'}"
+    return f"{what}: {read}, from the source, writes {counted(work.files, 'file')} again, {size(work.rewritten)}"
 
 
 def _final(step: Step) -> str:
@@ -137,14 +146,14 @@ def cost_lines(data: dict[str, Any]) -> Iterator[Line]:
         yield "What it costs", "bold"
     for step in heavy:
         yield f"  {_named(step)}: {step['estimate']['text']}", ""
-    for one in data["backfills"]:
-        yield f"  {one['text']}: {one['estimate']['text']}", ""
+    for backfill in data["backfills"]:
+        yield f"  {backfill['text']}: {backfill['estimate']['text']}", ""
     for step in fixed:
         yield f"  {_named(step)}: {step['final']}", "yellow"
-    for one in data["lossy"]:
-        yield f"  {one['text']}", "yellow" if one["invalid_values"] or one["changed"] else "dim"
-    for one in data["held"]:
-        yield f"  {one['text']}", "yellow" if one["invalid_values"] or one["why_not"] else "dim"
+    for backfill in data["lossy"]:
+        yield f"  {backfill['text']}", "yellow" if backfill["invalid_values"] or backfill["changed"] else "dim"
+    for backfill in data["held"]:
+        yield f"  {backfill['text']}", "yellow" if backfill["invalid_values"] or backfill["why_not"] else "dim"
 
 
 RUNS = 100
@@ -168,7 +177,7 @@ class TimeEstimate:
 
     def __str__(self) -> str:
         if not self.runs:
-            return "no runs yet: unknown"
+            return "time unknown (no runs yet)"
         between = f" ({_span(self.low)} to {_span(self.high)})" if self.runs > 1 else ""
         what = f"{self.mode} run{'s' * (self.runs != 1)} of {'this table' if self.own else 'other tables'}".strip()
         return f"about {_span(self.seconds)}{between}, from {self.runs} {what}"

@@ -60,13 +60,13 @@ def configured_models(app: App, connection: str, dialect: str = "") -> list[Mode
     )
 
 
-def impact_document(found: ImpactReport) -> dict[str, Any]:
+def impact_document(report: ImpactReport) -> dict[str, Any]:
     """Return the impact as JSON has it; a command prints it from this, so that it may come from a server."""
     return {
-        "breaks": found.breaks,
+        "breaks": report.breaks,
         "changes": [
             {"id": o.id, "summary": o.summary, "planned": o.planned, **{k: list(o.models.get(k, ())) for k, _ in WORDS}}
-            for o in found.outcomes
+            for o in report.outcomes
         ],
         "models": [
             {
@@ -79,7 +79,7 @@ def impact_document(found: ImpactReport) -> dict[str, Any]:
                 "reads": list(v.reads),
                 "findings": [asdict(f) for f in v.findings],
             }
-            for v in found.verdicts
+            for v in report.verdicts
         ],
     }
 
@@ -117,8 +117,8 @@ class JudgeImpact(DirectWork):
         from instep.sync.schema_changes.evolve import preview
 
         models = configured_models(self.app, context.name, request.dialect) if request.configured else None
-        found = looked(context, preview(context), request.change)
-        return ImpactAnswer(looked=found) if models is None else ImpactAnswer(impact_document(judged(found, models)))
+        scope = looked(context, preview(context), request.change)
+        return ImpactAnswer(looked=scope) if models is None else ImpactAnswer(impact_document(judged(scope, models)))
 
     def document(self, result: ImpactAnswer) -> Mapping[str, Any]:
         """Return the one of the two documents that exists."""
@@ -137,15 +137,15 @@ def read_models(where: Downstream) -> list[Model]:
     return [*from_dbt, *read_sql(where.sql, dialect or "spark")]
 
 
-def downstream_lines(app: App, connection: str, found: PlanPreview) -> list[Line]:
+def downstream_lines(app: App, connection: str, preview: PlanPreview) -> list[Line]:
     """Return one line a change for `plan`; what is wrong with the settings is said and stops nothing."""
     where = configured(app, connection)
-    if not where or not found.detection.decisions:
+    if not where or not preview.detection.decisions:
         return []
     from instep.sync.operations.impact import report
 
     try:
-        outcomes = report(app.sync_context(connection), found, read_models(where), "").outcomes
+        outcomes = report(app.sync_context(connection), preview, read_models(where), "").outcomes
     except InstepError as error:
         return [(f"downstream models were not evaluated: {error.message}", "yellow")]
     return list(_outcome_lines(outcomes))
@@ -155,9 +155,9 @@ def _outcome_lines(outcomes: tuple[ChangeImpact, ...]) -> Iterator[Line]:
     harmful = [o for o in outcomes if not o.harmless]
     if harmful:
         yield "Downstream", "bold"
-    for one in harmful:
-        style = "red" if one.models.get("breaks") else "yellow"
-        yield f"  {one.id} {one.summary}: {counts(one.models)}", style
+    for verdict in harmful:
+        style = "red" if verdict.models.get("breaks") else "yellow"
+        yield f"  {verdict.id} {verdict.summary}: {counts(verdict.models)}", style
 
 
 def counts(models: Mapping[Any, Sequence[str]]) -> str:

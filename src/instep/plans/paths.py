@@ -23,14 +23,14 @@ _DATABASES = ("duckdb", "postgres")
 
 
 def large_work(
-    app: App, connection: str, found: PlanPreview, engine: EngineUse, *, every: bool
+    app: App, connection: str, preview: PlanPreview, engine: EngineUse, *, every: bool
 ) -> list[dict[str, Any]]:
     """Return the rewrites of a plan, and with `every` the merges of its tables, that are too large for one process, or
     that a database does; chosen from metadata, as they will be."""
     destination = app.destination(app.project.destination_of(connection))
-    rewrites = [s for s in found.plan.steps if s.change.kind == "column.rewritten" and s.table in found.impact]
-    out = [one for step in rewrites if (one := _rewrite(destination, step, found.impact[step.table].rows, engine))]
-    return [*out, *_merges(app, connection, destination, found, engine)] if every else out
+    rewrites = [s for s in preview.plan.steps if s.change.kind == "column.rewritten" and s.table in preview.impact]
+    out = [path for step in rewrites if (path := _rewrite(destination, step, preview.impact[step.table].rows, engine))]
+    return [*out, *_merges(app, connection, destination, preview, engine)] if every else out
 
 
 def _rewrite(destination: Destination, step: Step, rows: int, engine: EngineUse) -> dict[str, Any] | None:
@@ -49,16 +49,16 @@ def _rewrite(destination: Destination, step: Step, rows: int, engine: EngineUse)
 
 
 def _merges(
-    app: App, connection: str, destination: Destination, found: PlanPreview, engine: EngineUse
+    app: App, connection: str, destination: Destination, preview: PlanPreview, engine: EngineUse
 ) -> Iterator[dict[str, Any]]:
     from instep.schema.planning.naming import destination_ref
     from instep.sync.loading.history import reads_by_tasks
 
-    naming, stats = app.sync_context(connection).naming, found.detection.discovery.stats
-    tables = {destination_ref(t, naming): t for t in found.plan.after.tables if t.ref in found.choices}
+    naming, stats = app.sync_context(connection).naming, preview.detection.discovery.stats
+    tables = {destination_ref(t, naming): t for t in preview.plan.after.tables if t.ref in preview.choices}
     for ref, size in destination.schema.sizes(list(tables)).items():
         table = tables[ref]
-        if not size.rows or (load := _expected(table, found.choices[table.ref], size, stats.get(table.ref))) is None:
+        if not size.rows or (load := _expected(table, preview.choices[table.ref], size, stats.get(table.ref))) is None:
             continue
         if table.history and reads_by_tasks(destination.write, ref, [*load.files, *load.how.keys]):
             yield _entry(ref, "history", size.rows, _parts(engine))
@@ -117,9 +117,9 @@ def _entry(ref: tuple[str, str], operation: str, rows: int, by: str) -> dict[str
     return {"table": ".".join(ref), "operation": operation, "rows": rows, "by": by}
 
 
-def large_lines(found: Sequence[Mapping[str, Any]]) -> Iterator[Line]:
+def large_lines(rewrites: Sequence[Mapping[str, Any]]) -> Iterator[Line]:
     """Yield the findings of `large_work`, for people."""
-    if found:
+    if rewrites:
         yield "Large tables", "bold"
-    for one in found:
-        yield f"  {one['table']}: {one['operation']} of {one['rows']:,} rows {one['by']}", ""
+    for rewrite in rewrites:
+        yield f"  {rewrite['table']}: {rewrite['operation']} of {rewrite['rows']:,} rows {rewrite['by']}", ""

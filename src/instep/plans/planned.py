@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 DdlLine = tuple[str, str]
 
 
-def ddl_of(app: App, connection: str, found: PlanPreview) -> list[str]:
+def ddl_of(app: App, connection: str, preview: PlanPreview) -> list[str]:
     """Return the statements of a plan; none for a destination without SQL."""
 
     destination = app.destination(app.project.destination_of(connection))
-    return list(destination.schema.render_ddl(found.plan.steps))
+    return list(destination.schema.render_ddl(preview.plan.steps))
 
 
 def ddl_lines(statements: Sequence[str]) -> Iterator[DdlLine]:
@@ -46,7 +46,7 @@ def key_lines(app: App, connection: str, reviews: Sequence[Review]) -> list[str]
     from instep.sync.operations.set_key import key_report
 
     context = app.sync_context(connection)
-    return [line for r in keys if (found := key_report(context, r)) is not None for line in found.lines]
+    return [line for r in keys if (report := key_report(context, r)) is not None for line in report.lines]
 
 
 Line = tuple[str, str]
@@ -122,7 +122,7 @@ def _of_result(result: Mapping[str, Any], job: str) -> Planned:
 
 
 def planned(
-    app: App, connection: str, found: PlanPreview, *, sample: int | None, every: bool = False, keys: bool = True
+    app: App, connection: str, preview: PlanPreview, *, sample: int | None, every: bool = False, keys: bool = True
 ) -> Planned:
     """Return a plan with all that people read of it.
 
@@ -136,33 +136,33 @@ def planned(
     from instep.schema.planning.plan import plan_to_dict, unnamed_drops
 
     engine = app.engine_use()
-    document: dict[str, Any] = {"connection": connection, "id": found.id, "plan": plan_to_dict(found.plan)}
-    document["notes"] = [*found.partial, *found.old_names, *found.detection.notes]
+    document: dict[str, Any] = {"connection": connection, "id": preview.id, "plan": plan_to_dict(preview.plan)}
+    document["notes"] = [*preview.partial, *preview.old_names, *preview.detection.notes]
     document |= {
-        "missing": found.missing,
-        "others": found.others,
+        "missing": preview.missing,
+        "others": preview.others,
         "engine": {"name": engine.name, "where": engine.where},
     }
-    document["large"] = large_work(app, connection, found, engine, every=every)
-    downstream = downstream_lines(app, connection, found)
+    document["large"] = large_work(app, connection, preview, engine, every=every)
+    downstream = downstream_lines(app, connection, preview)
     if sample is not None:
-        waiting = [r for r in found.reviews.values() if r.id in found.waiting]
-        spent, sql = costs(app, connection, found, sample, keys=keys), ddl_of(app, connection, found)
+        waiting = [r for r in preview.reviews.values() if r.id in preview.waiting]
+        spent, sql = costs(app, connection, preview, sample, keys=keys), ddl_of(app, connection, preview)
         document |= {"keys": key_lines(app, connection, waiting), "costs": spent, "ddl": sql}
     # What was rejected, snoozed or is listed as switched off is no reason to call anybody.
-    decided = any(d.applied or d.effect == "waiting" for d in found.detection.decisions)
-    pending, lines = bool(found.waiting) or decided, tuple(plan_lines(found, engine, every=every))
-    drops = tuple(step.object for step in unnamed_drops(found.plan))
-    facts = pending, _unaccepted(found), bool(found.detection.version), tuple(found.waiting), drops
+    decided = any(d.applied or d.effect == "waiting" for d in preview.detection.decisions)
+    pending, lines = bool(preview.waiting) or decided, tuple(plan_lines(preview, engine, every=every))
+    drops = tuple(step.object for step in unnamed_drops(preview.plan))
+    facts = pending, _unaccepted(preview), bool(preview.detection.version), tuple(preview.waiting), drops
     return Planned(document, lines, downstream, *facts)
 
 
-def _unaccepted(found: PlanPreview) -> tuple[str, ...]:
+def _unaccepted(preview: PlanPreview) -> tuple[str, ...]:
     from instep.schema.changes.describe import describe
 
-    if not found.detection.version:
+    if not preview.detection.version:
         return ()
-    new = (d for d in found.detection.decisions if d.applied or d.needs_review or d.effect == "waiting")
+    new = (d for d in preview.detection.decisions if d.applied or d.needs_review or d.effect == "waiting")
     return tuple(f"not accepted yet: {describe(d.change)}" for d in new)
 
 
@@ -174,11 +174,11 @@ class MakePlan(DirectWork):
         from instep.sync.schema_changes.answer import refuse_stale
         from instep.sync.schema_changes.evolve import preview
 
-        found = preview(context)
+        previewed = preview(context)
         if request.current:
-            refuse_stale(found.detection)
+            refuse_stale(previewed.detection)
         sample, every = request.sample, request.all
-        return planned(self.app, context.name, found, sample=sample, every=every, keys=self.at_project)
+        return planned(self.app, context.name, previewed, sample=sample, every=every, keys=self.at_project)
 
     def document(self, result: Planned) -> Mapping[str, Any]:
         """Return the plan as `Planned.of_job` reads it."""

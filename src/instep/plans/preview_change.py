@@ -107,7 +107,7 @@ class ChangePreview:
     @property
     def breaks(self) -> tuple[str, ...]:
         """Return the models that do not run any more."""
-        return tuple(one.name for one in self.models if one.breaks)
+        return tuple(model.name for model in self.models if model.breaks)
 
 
 LOADED = ("column.added", "table.added")
@@ -116,7 +116,7 @@ LOADED = ("column.added", "table.added")
 
 @dataclass(frozen=True)
 class Trial:
-    """What one change does to the destination, before it is done."""
+    """Effect of one change on the destination, before it is carried out."""
 
     steps: tuple[Step, ...]
     fingerprint: str
@@ -180,7 +180,7 @@ class PreviewChange(DirectWork):
             with context.destination_open():
                 tables = tuple(_tables(before, after, change, _touched(steps), self.engine or LocalEngine()))
                 models = tuple(self._models(context, before, after))
-        texts = tuple(one.text for one in steps)
+        texts = tuple(step.text for step in steps)
         return ChangePreview(change.id, change.summary, texts, tables, models, notes, trial.fingerprint)
 
     def _try(self, tried: SyncContext, change: Review) -> Trial:
@@ -191,8 +191,8 @@ class PreviewChange(DirectWork):
             work.execute(tried, shown, ())
             return trial
         others = [r.id for r in tried.store.reviews.find(tried.name, EXISTING) if r.id != change.id]
-        for one in others:
-            tried.store.reviews.decide(one, "rejected", tried.who)
+        for review in others:
+            tried.store.reviews.decide(review, "rejected", tried.who)
         reviews.answer(tried.store, [change], "approved", tried.who)
         made = preview(tried).plan
         trial = Trial.of(tried, change, made)
@@ -288,9 +288,9 @@ class PreviewSides:
         now = HashColumns(tuple(names.index(one) for one in key), tuple(range(len(names))))
         then = HashColumns(tuple(range(len(key))), tuple(range(len(key), len(key) + len(both))))
         old = [*key, *(was for _, was in both)] if both else []
-        found = self._totals(names, old, ColumnSides(now, then))
-        changed = dict(zip((name for name, _ in both), found.differing, strict=True))
-        return {name: (filled, changed.get(name)) for name, filled in zip(names, found.filled, strict=True)}
+        totals = self._totals(names, old, ColumnSides(now, then))
+        changed = dict(zip((name for name, _ in both), totals.differing, strict=True))
+        return {name: (filled, changed.get(name)) for name, filled in zip(names, totals.filled, strict=True)}
 
     def _totals(self, names: Sequence[str], old: Sequence[str], sides: ColumnSides) -> ColumnTotals:
         now = self.after.write.scan(self.ref, names)
@@ -307,14 +307,14 @@ def _table(sides: PreviewSides, old: Any, new: Any, renamed: Mapping[str, str]) 
     rows_before, rows_after = (d.schema.sizes([sides.ref]).get(sides.ref) for d in (sides.before, sides.after))
     key = [c for c in (new.key if new else ()) if c in types_before]
     pairs = [(name, renamed.get(name, name)) for name in types_after]
-    found = sides.counted(key, pairs, types_before) if old and new else {}
+    counts = sides.counted(key, pairs, types_before) if old and new else {}
     columns = [
         PreviewedColumn(
             name,
             types_before.get(was, ""),
             types_after[name],
             was if was != name else "",
-            *found.get(name, (None, None)),
+            *counts.get(name, (None, None)),
         )
         for name, was in pairs
     ]

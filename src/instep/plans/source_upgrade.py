@@ -57,11 +57,11 @@ _OF_ALL = ("configuration", "configuration_of", "generations")
 
 @dataclass(frozen=True)
 class ConnectionOutlook:
-    """What an upgrade does to one connection."""
+    """Effect of an upgrade on one connection."""
 
     connection: str
     plan: tuple[str, ...] = ()
-    """What its next sync would change, as `plan` says it."""
+    """Changes of its next sync, as `plan` says them."""
     models: Mapping[str, tuple[str, ...]] | None = None
     """Names of the models behind it by what becomes of them; None where none are known."""
     trouble: str = ""
@@ -114,13 +114,13 @@ class SourceUpgrade:
             yield f"cannot be done yet: the configuration does not fit {self.after}"
         if self.announced:
             yield "Announced by its maker" if not self.rollback else "Announced by its maker, and taken back"
-        for one in self.announced:
-            yield f"  {one.summary}{f' ({one.guide})' if one.guide else ''}"
+        for announced in self.announced:
+            yield f"  {announced.summary}{f' ({announced.guide})' if announced.guide else ''}"
         for kind in UPGRADE_KINDS:
-            found = [d for d in self.differences if d.kind == kind]
-            if found:
+            differences = [d for d in self.differences if d.kind == kind]
+            if differences:
                 yield KIND_TITLES[kind]
-            for d in found:
+            for d in differences:
                 yield f"  {'!' if d.breaking else '~'} {f'{d.stream}: ' if d.stream else ''}{d.text}"
         if not self.differences:
             yield "both versions offer the same streams and take the same configuration"
@@ -148,7 +148,7 @@ class SourceUpgrade:
             "differences": [
                 {"kind": d.kind, "stream": d.stream, "text": d.text, "breaking": d.breaking} for d in self.differences
             ],
-            "connections": [one.document() for one in self.connections],
+            "connections": [connection.document() for connection in self.connections],
             "blocked": self.blocker,
         }
 
@@ -167,31 +167,34 @@ class UpgradeSource(Work):
         """Write the version into instep.yml; each connection's state is remembered, or the remembered one put back."""
         from instep.project.load import changed_text, replace_text
 
-        found: SourceUpgrade = preview.prepared
-        if found.blocker:
+        source_upgrade: SourceUpgrade = preview.prepared
+        if source_upgrade.blocker:
             raise Blocked(
-                f"source {found.source}: its configuration does not fit {found.after}: {found.blocker}",
-                hint=f"correct sources.{found.source}.configuration in instep.yml, then run the command again",
+                f"source {source_upgrade.source}: its configuration does not fit {source_upgrade.after}: "
+                f"{source_upgrade.blocker}",
+                hint=f"correct sources.{source_upgrade.source}.configuration in instep.yml, then run the command again",
             )
-        path = ("sources", found.source, "package")
-        what = f"{found.source}: {found.before} becomes {found.after}"
+        path = ("sources", source_upgrade.source, "package")
+        what = f"{source_upgrade.source}: {source_upgrade.before} becomes {source_upgrade.after}"
         with two_people(context, ACT, what), ExitStack() as stack:
             contexts = []
-            for name in _readers(self.app, found.source):
-                own = replace(self.app.sync_context(name), who=context.who)
-                run = stack.enter_context(claimed(own, "apply", paused_too=True))
-                contexts.append(replace(own, run=run))
+            for name in _readers(self.app, source_upgrade.source):
+                context_of_reader = replace(self.app.sync_context(name), who=context.who)
+                run = stack.enter_context(claimed(context_of_reader, "apply", paused_too=True))
+                contexts.append(replace(context_of_reader, run=run))
             self.app.refresh()
-            if Pin.parse(self.app.project.source(found.source).package) != found.before:
-                raise StalePlan(f"source {found.source} has another version by now", hint="run the command again")
+            if Pin.parse(self.app.project.source(source_upgrade.source).package) != source_upgrade.before:
+                raise StalePlan(
+                    f"source {source_upgrade.source} has another version by now", hint="run the command again"
+                )
             text = changed_text(
-                self.app.project, path, str(found.after)
+                self.app.project, path, str(source_upgrade.after)
             )  # before anything is written: it may be refused
-            change = _put_back if found.rollback else _remember
-            for own in contexts:
-                change(own, found)
+            change = _put_back if source_upgrade.rollback else _remember
+            for context_of_reader in contexts:
+                change(context_of_reader, source_upgrade)
             replace_text(self.app.project, text)
-            resumed = [own.name for own in contexts if _finish(own, found)]
+            resumed = [own.name for own in contexts if _finish(own, source_upgrade)]
         return {"applied": True, "resumed": resumed}
 
 
@@ -200,28 +203,30 @@ def _readers(app: App, source: str) -> list[str]:
     return [name for name in app.project.connections if app.project.source_of(name) == source]
 
 
-def _remember(context: SyncContext, found: SourceUpgrade) -> None:
+def _remember(context: SyncContext, source_upgrade: SourceUpgrade) -> None:
     state = context.store.connectors.get(context.name).state
-    versions = str(found.before), str(found.after)
-    context.store.connector_versions.add(context.name, found.source, versions, state, who=context.who)
+    versions = str(source_upgrade.before), str(source_upgrade.after)
+    context.store.connector_versions.add(context.name, source_upgrade.source, versions, state, who=context.who)
 
 
-def _put_back(context: SyncContext, found: SourceUpgrade) -> None:
+def _put_back(context: SyncContext, source_upgrade: SourceUpgrade) -> None:
     """Save the state of before the upgrade; what belongs to no version stays as it is now."""
     store = context.store
-    earlier = store.connector_versions.latest(context.name, found.source)
-    if earlier is None or earlier.after != str(found.before):
+    earlier = store.connector_versions.latest(context.name, source_upgrade.source)
+    if earlier is None or earlier.after != str(source_upgrade.before):
         return
     now = store.connectors.get(context.name).state
     state = {name: value for name, value in earlier.state.items() if name not in _OF_ALL}
     state |= {name: now[name] for name in _OF_ALL if name in now}
     with context.transaction():
         store.connectors.save(context.name, state)
-        store.connector_versions.drop_latest(context.name, found.source)
+        store.connector_versions.drop_latest(context.name, source_upgrade.source)
 
 
-def _finish(context: SyncContext, found: SourceUpgrade) -> bool:
-    event = SourceUpgraded(context.name, found.source, str(found.before), str(found.after), context.who)
+def _finish(context: SyncContext, source_upgrade: SourceUpgrade) -> bool:
+    event = SourceUpgraded(
+        context.name, source_upgrade.source, str(source_upgrade.before), str(source_upgrade.after), context.who
+    )
     with context.transaction():
         context.store.events.add(event)
     return resume_upgraded(context)
@@ -273,9 +278,9 @@ class _Upgrading:
         differences = list(specification_differences(known, offered, configuration))
         outlooks: tuple[ConnectionOutlook, ...] = ()
         if not any(d.breaking for d in differences):
-            found = discover(new.config, _log, new.save_configuration)
-            differences += stream_differences(streams or found, found)
-            outlooks = tuple(self.outlook(name, after, found) for name in _readers(self.app, self.name))
+            discovery = discover(new.config, _log, new.save_configuration)
+            differences += stream_differences(streams or discovery, discovery)
+            outlooks = tuple(self.outlook(name, after, discovery) for name in _readers(self.app, self.name))
         notes += self.about_states()
         announced = self.announced(after)
         return SourceUpgrade(
@@ -299,19 +304,19 @@ class _Upgrading:
     def remembered(self) -> list[ConnectorUpgrade]:
         """Return the last upgrade of each connection."""
         versions = self.app.store.connector_versions
-        found = (versions.latest(name, self.name) for name in _readers(self.app, self.name))
-        return [one for one in found if one is not None]
+        latest = (versions.latest(name, self.name) for name in _readers(self.app, self.name))
+        return [one for one in latest if one is not None]
 
     def about_states(self) -> Iterator[str]:
         """Yield the effects on the states."""
         if not self.request.rollback:
             yield _ABOUT_STATES
             return
-        for one in self.remembered():
-            if one.after == str(self.before):
+        for state in self.remembered():
+            if state.after == str(self.before):
                 yield (
-                    f"connection {one.connection} goes back to its state of {one.at:%Y-%m-%d %H:%M} UTC: rows since "
-                    "then come again, once more where a table has no key"
+                    f"connection {state.connection} goes back to its state of {state.at:%Y-%m-%d %H:%M} UTC: rows "
+                    "since then come again, once more where a table has no key"
                 )
 
     def source(self, pin: Pin) -> AirbyteSource:
@@ -322,32 +327,32 @@ class _Upgrading:
         """Return the breaking changes between the versions: of the package, the source's file and the request."""
         section = self.app.project.source(self.name)
         high = self.before if self.request.rollback else after
-        found: dict[str, BreakingChange] = {}
+        breaking_changes: dict[str, BreakingChange] = {}
         texts = [metadata_text(self.source(high).config, high, _log), self.request.metadata]
         for changes in (
             parse_breaking_changes(texts[0], f"metadata.yaml of {high}") if texts[0] else (),
             read_breaking_changes(Path(section.metadata)) if section.type == "airbyte" and section.metadata else (),
             parse_breaking_changes(texts[1]) if texts[1] else (),
         ):
-            found |= {one.version: one for one in changes}
+            breaking_changes |= {change.version: change for change in changes}
         low, up = (after, self.before) if self.request.rollback else (self.before, after)
-        return breaking_changes_between(list(found.values()), low.version, up.version)
+        return breaking_changes_between(list(breaking_changes.values()), low.version, up.version)
 
     def outlook(self, connection: str, after: Pin, streams: DiscoveredStreams) -> ConnectionOutlook:
         """Return what the next sync of a connection would do with the other version; nothing of it is recorded."""
-        own = self.app.sync_context(connection)
+        context = self.app.sync_context(connection)
         new = _source(self.app, connection, self.name, after)
         new.know(streams)
-        own = replace(own, source=new)
+        context = replace(context, source=new)
         try:
             models = read_models(where) if (where := configured(self.app, connection)) else None
             plan: list[str] = []
             impact: Mapping[str, tuple[str, ...]] | None = None
             with suppress(_Discarded), self.app.store.transaction():
-                found = preview(own)
-                plan = explain(found.plan, found.impact)
+                previewed = preview(context)
+                plan = explain(previewed.plan, previewed.impact)
                 if models is not None:
-                    verdicts = report(own, found, models).verdicts
+                    verdicts = report(context, previewed, models).verdicts
                     impact = {
                         level: tuple(v.model.name for v in verdicts if v.level == level)
                         for level in ("breaks", "silent", "unknown")
@@ -360,6 +365,6 @@ class _Upgrading:
 
 def _source(app: App, connection: str, name: str, pin: Pin) -> AirbyteSource:
     """Return a connection's source as it is with a version of its package."""
-    found = app.source_in(app.project.with_package(name, str(pin)), connection)
-    assert isinstance(found, AirbyteSource), "its section says so"
-    return found
+    source = app.source_in(app.project.with_package(name, str(pin)), connection)
+    assert isinstance(source, AirbyteSource), "its section says so"
+    return source

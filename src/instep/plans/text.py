@@ -15,18 +15,18 @@ Line = tuple[str, str]
 _SIGNS = {"+": "green", "-": "red", "~": "yellow", "!": "bold yellow"}
 
 
-def plan_lines(found: PlanPreview, engine: EngineUse, *, every: bool) -> Iterator[Line]:
+def plan_lines(preview: PlanPreview, engine: EngineUse, *, every: bool) -> Iterator[Line]:
     """Yield the plan, what waits with its id, what a column added to a table with a cursor means, and the modes."""
     from instep.schema.planning.explain import NOTHING, explain
 
-    for line in explain(found.plan, found.impact):
-        if line != NOTHING or not found.missing:
+    for line in explain(preview.plan, preview.impact):
+        if line != NOTHING or not preview.missing:
             yield line, _style(line)
-    yield from proposal_lines(found)
-    yield from _waiting(found)
-    for sentence in (*found.partial, *found.old_names, *found.detection.notes):
+    yield from proposal_lines(preview)
+    yield from _waiting(preview)
+    for sentence in (*preview.partial, *preview.old_names, *preview.detection.notes):
         yield sentence, "yellow"
-    yield from _modes(found, engine, every=every)
+    yield from _modes(preview, engine, every=every)
 
 
 def _style(line: str) -> str:
@@ -36,11 +36,11 @@ def _style(line: str) -> str:
     return _SIGNS.get(text[:1], "dim") if text[1:2] == " " else "dim"
 
 
-def _waiting(found: PlanPreview) -> Iterator[Line]:
+def _waiting(preview: PlanPreview) -> Iterator[Line]:
     """Return the changes that wait, without suspected renames, which have commands of their own."""
     from instep.schema.policy.similarity import PROPOSAL
 
-    waiting = [r for r in found.reviews.values() if r.id in found.waiting and r.status == "open"]
+    waiting = [r for r in preview.reviews.values() if r.id in preview.waiting and r.status == "open"]
     ids = [r.id for r in waiting if r.rule != PROPOSAL]
     if ids:
         yield f"Waiting for you: {', '.join(ids)}", "bold yellow"
@@ -50,13 +50,13 @@ def _waiting(found: PlanPreview) -> Iterator[Line]:
         )
 
 
-def _modes(found: PlanPreview, engine: EngineUse, *, every: bool) -> Iterator[Line]:
-    known = {t.ref for t in found.detection.accepted.tables}
-    tables = [t for t in found.plan.after.tables if t.ref in found.choices and (every or t.ref not in known)]
+def _modes(preview: PlanPreview, engine: EngineUse, *, every: bool) -> Iterator[Line]:
+    known = {t.ref for t in preview.detection.accepted.tables}
+    tables = [t for t in preview.plan.after.tables if t.ref in preview.choices and (every or t.ref not in known)]
     if tables:
         yield "How tables are synced", "bold"
     for table in tables:
-        yield f"  {_mode(table, found.choices[table.ref])}", ""
+        yield f"  {_mode(table, preview.choices[table.ref])}", ""
     if tables:
         yield f"  rows are read by {engine}", ""
 
@@ -67,11 +67,11 @@ def _mode(table: Table, choice: TableMode) -> str:
     return f"{table.path}: {choice.mode}{deletes} ({choice.why}{hint})"
 
 
-def proposal_lines(found: PlanPreview) -> Iterator[tuple[str, str]]:
+def proposal_lines(preview: PlanPreview) -> Iterator[tuple[str, str]]:
     """Yield the suspected renames of a detection that are open, or approved and not applied yet, with their ids."""
     from instep.schema.policy.similarity import PROPOSAL
 
-    proposals = [r for r in found.reviews.values() if r.rule == PROPOSAL and r.status in ("open", "approved")]
+    proposals = [r for r in preview.reviews.values() if r.rule == PROPOSAL and r.status in ("open", "approved")]
     if proposals:
         yield "Suspected renames", "bold"
     for review in proposals:

@@ -67,11 +67,11 @@ class Sections(Mapping[str, Any]):
             raise KeyError(name)
         return self._section(name, found)
 
-    def _section(self, name: str, found: StoredSection) -> Section:
+    def _section(self, name: str, stored_section: StoredSection) -> Section:
         written, section = self._read.pop(name, (None, None))
-        if section is None or written != (found.id, found.version):
-            section = section_of(self._kind, name, found.spec)
-        self._read[name] = (found.id, found.version), section
+        if section is None or written != (stored_section.id, stored_section.version):
+            section = section_of(self._kind, name, stored_section.spec)
+        self._read[name] = (stored_section.id, stored_section.version), section
         while len(self._read) > REMEMBERED:  # the one that was asked for longest ago; another thread may be first
             self._read.pop(next(iter(list(self._read))), None)
         return section

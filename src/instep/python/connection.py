@@ -35,7 +35,7 @@ from instep.operations.set_up.upgrade_source import UpgradeSourceRequest
 from instep.python.policy import Policy
 from instep.python.progress import ProgressCallback, ProgressWatch
 from instep.python.quarantine import Quarantine
-from instep.python.requests import as_names
+from instep.python.requests import as_names, checked_limit
 from instep.python.results import Changes, Detection, Document, Records, SyncResult, preformatted
 from instep.python.selection import Selection
 from instep.python.table import Table
@@ -43,7 +43,7 @@ from instep.python.table import Table
 if TYPE_CHECKING:
     from instep.backends.protocol import Backend
     from instep.model import Review
-    from instep.operations.spec import Preview, Request
+    from instep.operations.spec import Preview, Query, Request
     from instep.operations.values import Side
     from instep.plans.planned import Planned
     from instep.plans.preview_change import ChangePreview
@@ -66,6 +66,9 @@ class Plan:
     planned: Planned
     """The record that the command `instep plan` prints."""
     _backend: Backend = field(repr=False)
+
+    def __repr__(self) -> str:
+        return "\n".join([f"<instep plan of connection {self.planned.connection}>", *self.lines])
 
     @property
     def lines(self) -> list[str]:
@@ -98,7 +101,7 @@ class Plan:
 
 TABLE_COLUMNS: Mapping[str, Callable[[TableSummary], object]] = {
     **{name: attrgetter(name) for name in ("table", "destination", "mode", "key", "rows", "bytes", "columns")},
-    "last run": lambda one: one.last_run and f"{one.last_run.kind} {one.last_run.status}",
+    "last run": lambda table: table.last_run and f"{table.last_run.kind} {table.last_run.status}",
     **{name: attrgetter(name) for name in ("quarantined", "paused", "error", "backfills", "note")},
 }
 """What a notebook shows of a table that stands at the destination."""
@@ -143,8 +146,8 @@ class Connection:
 
     def detect(self) -> Detection:
         """Detect schema changes in the source, record them and evaluate them against the policy; nothing is applied."""
-        found, reviews = calls.detect(self._backend, self.name)
-        return Detection(Changes(reviews), found.pending, found.counts, found.missing)
+        detection, reviews = calls.detect(self._backend, self.name)
+        return Detection(Changes(reviews), detection.pending, detection.counts, detection.missing)
 
     def plan(self, *, sample: int | None = None) -> Plan:
         """Return a plan of what applying the open changes does; nothing is applied.
@@ -200,8 +203,8 @@ class Connection:
         The copy is thrown away, and nothing is changed. `publish_change` does it.
         """
         (whole,) = chosen((change,))
-        found: ChangePreview = self._backend.operations.run(self.name, PreviewChangeRequest(change=whole))
-        return found
+        preview: ChangePreview = self._backend.operations.run(self.name, PreviewChangeRequest(change=whole))
+        return preview
 
     def publish_change(self, preview: ChangePreview, allow: Iterable[str] = ()) -> PublishedChange:
         """Approve a change that was previewed and do to the tables what the preview has shown.
@@ -210,8 +213,8 @@ class Connection:
         those of the preview, Blocked where a consent or a second person is missing. `undo` takes it back.
         """
         request = PublishChangeRequest(change=preview.change, fingerprint=preview.fingerprint, allow=tuple(allow))
-        found: PublishedChange = self._backend.operations.run(self.name, request)
-        return found
+        published: PublishedChange = self._backend.operations.run(self.name, request)
+        return published
 
     def sample_rename(self, change: Review | str) -> RenameSample:
         """Return sampled values of both columns of a suspected rename, by key where the table has one.
@@ -219,8 +222,8 @@ class Connection:
         Values of hashed columns, and of columns that look personal, are not in it: `note` says so.
         """
         (whole,) = chosen((change,))
-        found: RenameSample = self._backend.operations.run(self.name, SampleRenameRequest(change=whole))
-        return found
+        sample: RenameSample = self._backend.operations.run(self.name, SampleRenameRequest(change=whole))
+        return sample
 
     def declare_rename(self, old: str, new: str) -> int:
         """Declare that a removal and an addition are one rename; return the accepted version.
@@ -234,17 +237,17 @@ class Connection:
 
         Rows and bytes come from metadata; no row is read. `table(path)` has what can be done with one of them.
         """
-        found: TablesResult = self._backend.operations.run(self.name, TablesRequest())
-        return Records(found.tables, TABLE_COLUMNS)
+        result: TablesResult = self._backend.operations.run(self.name, TablesRequest())
+        return Records(result.tables, TABLE_COLUMNS)
 
     def table(self, path: str) -> Table:
         """Return the accepted table of this path (`schema.table`); InstepError if there is none."""
-        found = calls.accepted_tables(self._backend, self.name)
-        if path not in found:
+        accepted_tables = calls.accepted_tables(self._backend, self.name)
+        if path not in accepted_tables:
             from instep.suggest import unknown_table
 
-            raise unknown_table(f"connection {self.name} has no accepted table {path}", path, found)
-        return Table(path, found[path], self.name, self._backend, self._watch)
+            raise unknown_table(f"connection {self.name} has no accepted table {path}", path, accepted_tables)
+        return Table(path, accepted_tables[path], self.name, self._backend, self._watch)
 
     def schema(self, side: Side = "accepted", at: datetime | None = None) -> Catalog:
         """Return the schema as of now, or as of the time `at` (UTC without an offset).
@@ -253,8 +256,8 @@ class Connection:
         """
         from instep.schema.catalog.catalog import catalog_from_dict
 
-        found = self._backend.query(GetSchema(self.name, side, at.isoformat() if at else None))
-        return catalog_from_dict(found.catalog)
+        version = self._backend.query(GetSchema(self.name, side, at.isoformat() if at else None))
+        return catalog_from_dict(version.catalog)
 
     @property
     def policy(self) -> Policy:
@@ -280,8 +283,8 @@ class Connection:
         has nothing to compare with.
         """
         with self._watch.reporting_to(on_progress):
-            found: VerifyReport = self._backend.operations.run(self.name, VerifyRequest(tables=as_names(tables)))
-        return Records(found.tables)
+            report: VerifyReport = self._backend.operations.run(self.name, VerifyRequest(tables=as_names(tables)))
+        return Records(report.tables)
 
     def maintain(
         self, tables: str = "", *, preview: bool = False, on_progress: ProgressCallback | None = None
@@ -293,8 +296,8 @@ class Connection:
         """
         with self._watch.reporting_to(on_progress):
             request = MaintainRequest(table=tables, preview=preview)
-            found: MaintenanceReport = self._backend.operations.run(self.name, request)
-        return found
+            report: MaintenanceReport = self._backend.operations.run(self.name, request)
+        return report
 
     def impact(
         self,
@@ -334,41 +337,41 @@ class Connection:
         return Document(calls.status_document(self._backend, self._backend.query(GetStatus(self.name))))
 
     def history(self, limit: int = 50) -> Records[Document]:
-        """Return at most `limit` events of the connection, newest first."""
-        return _documents(asdict(one) for one in self._backend.items(ListEvents(connection=self.name), limit))
+        """Return at most `limit` events of the connection, newest first. `table(path).history()` has one table's."""
+        return self._list(ListEvents(connection=self.name), limit)
 
     def runs(self, limit: int = 50) -> Records[Document]:
         """Return at most `limit` runs, newest first."""
-        return _documents(asdict(one) for one in self._backend.items(ListRuns(connection=self.name), limit))
+        return self._list(ListRuns(connection=self.name), limit)
 
     def loads(self, table: str | None = None, limit: int = 50) -> Records[Document]:
         """Return what at most `limit` runs loaded, newest first: of one table, or of all together."""
-        return _documents(asdict(one) for one in self._backend.items(ListLoads(self.name, table), limit))
+        return self._list(ListLoads(self.name, table), limit)
 
     def compare(self, before: int, after: int, side: Side = "accepted", limit: int = 1000) -> Records[Document]:
         """Return at most `limit` changes from one version of a schema to another; 0 is the empty schema before all."""
         query = CompareVersions(self.name, before, after, side)
-        return _documents(asdict(one) for one in self._backend.items(query, limit))
+        return self._list(query, limit)
 
     def plans(self, limit: int = 50) -> Records[Document]:
         """Return at most `limit` applied plans, newest first."""
-        return _documents(asdict(one) for one in self._backend.items(ListPlans(connection=self.name), limit))
+        return self._list(ListPlans(connection=self.name), limit)
 
     def versions(self, limit: int = 50) -> Records[Document]:
         """Return at most `limit` versions of the accepted schema, newest first."""
-        return _documents(asdict(one) for one in self._backend.items(ListVersions(connection=self.name), limit))
+        return self._list(ListVersions(connection=self.name), limit)
 
-
-def _documents(found: Iterable[Mapping[str, Any]]) -> Records[Document]:
-    return Records(map(Document, found))
+    def _list(self, query: Query, limit: int) -> Records[Document]:
+        records = self._backend.items(query, checked_limit(limit))
+        return Records(Document(asdict(record)) for record in records)
 
 
 def chosen(changes: Iterable[Review | str | Iterable[Review | str]]) -> tuple[str, ...]:
     """Return the ids of changes; ids as they are; those of a list, as `changes()` returns it."""
-    found: list[str] = []
-    for one in changes:
-        if isinstance(one, str):
-            found.append(one)
+    ids: list[str] = []
+    for change in changes:
+        if isinstance(change, str):
+            ids.append(change)
         else:
-            found += chosen(one) if isinstance(one, Iterable) else [one.id]
-    return tuple(found)
+            ids += chosen(change) if isinstance(change, Iterable) else [change.id]
+    return tuple(ids)

@@ -58,11 +58,11 @@ class DestinationTable:
     def named(cls, name: str, destination: Destination, spark: SparkSession | None) -> DestinationTable:
         """Return the table of this name, with or without its namespace; NotFound if there is none or are several."""
         known = [*destination.schema.tables(), *(destination.views.all() if destination.views else ())]
-        found = [ref for ref in known if name.casefold() in (".".join(ref).casefold(), ref[1].casefold())]
-        if len(found) == 1:
-            return cls(found[0], destination, spark)
-        if found:
-            raise NotFound(f"several tables are called {name}", hint=f"name one: {', '.join(map('.'.join, found))}")
+        similar = [ref for ref in known if name.casefold() in (".".join(ref).casefold(), ref[1].casefold())]
+        if len(similar) == 1:
+            return cls(similar[0], destination, spark)
+        if similar:
+            raise NotFound(f"several tables are called {name}", hint=f"name one: {', '.join(map('.'.join, similar))}")
         names = sorted(map(".".join, known))
         listed = f"the destination has {', '.join(names[:8]) or 'no tables'}"
         raise unknown_table(f"the destination has no table {name}", name, names, listed, kind=NotFound)
@@ -83,9 +83,9 @@ class DestinationTable:
         is_view = self._ref not in destination.schema.tables()
         table = None if is_view else destination.lifecycle.spark_table(self._ref)
         if table is not None:
-            found = frame_of(session, table.format, table.name, table.catalog, table.secrets)
-            if found is not None:
-                return found
+            frame = frame_of(session, table.format, table.name, table.catalog, table.secrets)
+            if frame is not None:
+                return frame
         size = destination.schema.sizes([self._ref]).get(self._ref)
         if size is not None and (size.bytes or 0) > MOST_BYTES:
             raise too_large(self.name, MOST_BYTES)

@@ -69,7 +69,7 @@ class PolicyTest:
     @property
     def failed(self) -> list[CaseResult]:
         """Return the cases that were decided differently than expected."""
-        return [one for one in self.cases if not one.passed]
+        return [case for case in self.cases if not case.passed]
 
     def raise_for_failure(self) -> PolicyTest:
         """Return the outcome itself.
@@ -87,8 +87,16 @@ class PolicyTest:
 
     def _repr_html_(self) -> str:
         rows = [
-            ("passed" if one.passed else "failed", one.where, one.change, _object(one), one.action, one.rule, one.wrong)
-            for one in self.cases
+            (
+                "passed" if case.passed else "failed",
+                case.where,
+                case.change,
+                _object(case),
+                case.action,
+                case.rule,
+                case.wrong,
+            )
+            for case in self.cases
         ]
         return grid(("case", "where", "change", "object", "action", "decided by", "differences"), rows)
 
@@ -103,6 +111,9 @@ class Policy:
 
     def __init__(self, connection: str, backend: Backend) -> None:
         self._connection, self._backend = connection, backend
+
+    def __repr__(self) -> str:
+        return f"<instep policy of connection {self._connection}>"
 
     def show(self) -> Document:
         """Return preset, rules, modifiers and overrides, and the preset's decision on each kind of change."""
@@ -128,12 +139,12 @@ class Policy:
         from instep.project.files.policy_files import read_cases, refuse_wrong
 
         located = read_cases(Path(cases)) if isinstance(cases, str | Path) else _numbered(cases)
-        found = run_cases(self._backend, self._connection, [one.case.document() for one in located])
+        documents = run_cases(self._backend, self._connection, [one.case.document() for one in located])
         if isinstance(cases, str | Path):
-            refuse_wrong(located, [one.get("problem", "") for one in found])
-        elif wrong := [f"case {n}: {one['problem']}" for n, one in enumerate(found, 1) if one.get("problem")]:
+            refuse_wrong(located, [one.get("problem", "") for one in documents])
+        elif wrong := [f"case {n}: {one['problem']}" for n, one in enumerate(documents, 1) if one.get("problem")]:
             raise ProjectError("\n".join(wrong), hint="correct the case")
-        results = [_result(one, result) for one, result in zip(located, found, strict=True)]
+        results = [_result(one, result) for one, result in zip(located, documents, strict=True)]
         return PolicyTest(self._connection, results)
 
     def simulate(self, file: str | Path, since: datetime | None = None) -> Document:
@@ -155,32 +166,32 @@ def _numbered(cases: Iterable[Mapping[str, Any]]) -> list[Located]:
 
     from instep.project.files.policy_files import Located, SampleCase
 
-    found = []
+    cases_found = []
     for number, case in enumerate(cases, 1):
         try:
-            found.append(Located("", number, SampleCase.model_validate(dict(case), context={})))
+            cases_found.append(Located("", number, SampleCase.model_validate(dict(case), context={})))
         except ValidationError as error:
             lines = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]
             raise ProjectError(
                 f"case {number} is wrong: {'; '.join(lines)}", hint="see docs/reference/commands.md, policy test"
             ) from None
-    if not found:
+    if not cases_found:
         raise ProjectError("there are no cases", hint='give some: [{"change": ..., "table": ..., "expect": ...}]')
-    return found
+    return cases_found
 
 
-def _result(located: Located, found: Mapping[str, Any]) -> CaseResult:
+def _result(located: Located, document: Mapping[str, Any]) -> CaseResult:
     case = located.case
     return CaseResult(
         where=located.location if located.file else f"case {located.line}",
         change=case.change,
         table=case.table,
         column=case.column,
-        action=found["action"],
-        rule=found["rule"],
-        why=found["why"],
-        wrong=tuple(found["wrong"]),
-        document=found,
+        action=document["action"],
+        rule=document["rule"],
+        why=document["why"],
+        wrong=tuple(document["wrong"]),
+        document=document,
     )
 
 

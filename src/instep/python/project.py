@@ -90,15 +90,15 @@ def connect(url: str, key: str | None = None) -> Project:
     from importlib.metadata import version
 
     from instep.backends.http.client import Client
-    from instep.backends.http.credentials import VARIABLE
-    from instep.backends.http.credentials import key as found_key
+    from instep.backends.http.credentials import checked_key
+    from instep.backends.http.credentials import key as key_of_environment
     from instep.backends.remote import RemoteBackend
     from instep.backends.remote_jobs import Follower
 
     def ignore(_: object) -> None:
         """Ignore messages for a terminal: results have what matters."""
 
-    secret = found_key(os.environ if key is None else {VARIABLE: key})
+    secret = key_of_environment(os.environ) if key is None else checked_key(key.strip(), "`key`")
     watch, client = ProgressWatch(), Client(url, secret, version("instep"), ignore)
     return Project(RemoteBackend(client, Follower(client, watch, ignore), ignore, Path()), watch, f"at {client.base}")
 
@@ -182,8 +182,8 @@ class Project(AbstractContextManager["Project"]):
 
     def status(self) -> Records[Document]:
         """Return the last run, pauses, waiting changes, tables and backfills of each connection."""
-        found = self._backend.items(ListStatus())
-        return Records(Document(status_document(self._backend, one)) for one in found)
+        statuses = self._backend.items(ListStatus())
+        return Records(Document(status_document(self._backend, one)) for one in statuses)
 
     def changes(self, *, all: bool = False, search: str = "", tag: str = "", assignee: str = "") -> Changes:
         """Return the changes that wait for a decision, or `all` changes; newest first.

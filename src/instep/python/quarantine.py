@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from instep.backends.calls import discard_entries, erase_row
 from instep.operations.queries.quarantine import CountQuarantined, ListQuarantined
 from instep.operations.repair.replay_quarantine import ReplayQuarantineRequest
+from instep.python.requests import checked_limit
 from instep.python.results import Document, Records
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ class Quarantine:
     def __init__(self, connection: str, backend: Backend) -> None:
         self._connection, self._backend = connection, backend
 
+    def __repr__(self) -> str:
+        return f"<instep quarantine of connection {self._connection}>"
+
     def counts(self, table: str | None = None, *, all: bool = False) -> Document:
         """Count the quarantined values and rows by table, column, reason, change and status.
 
@@ -41,9 +45,10 @@ class Quarantine:
         `limit`: at most so many, the newest of a table before its older ones. Raises InstepError for a table that there
         is not.
         """
-        found = self._backend.items(ListQuarantined(self._connection, table, all=all), limit)
-        oldest_first = sorted(found, key=lambda one: (one.table, one.at, one.id))
-        return Records(Document(asdict(one)) for one in oldest_first)
+        most = None if limit is None else checked_limit(limit)
+        entries = self._backend.items(ListQuarantined(self._connection, table, all=all), most)
+        oldest_first = sorted(entries, key=lambda entry: (entry.table, entry.at, entry.id))
+        return Records(Document(asdict(entry)) for entry in oldest_first)
 
     def replay(self, table: str | None = None, column: str = "", *, preview: bool = False) -> Records[Document]:
         """Write what fits by now into its rows, unless a newer value is there; return the counts of each table.
@@ -70,13 +75,13 @@ class Quarantine:
 
 
 def _ids(entries: Iterable[str | Mapping[str, Any] | Iterable[str | Mapping[str, Any]]]) -> Iterator[str]:
-    for one in entries:
-        if isinstance(one, str):
-            yield one
-        elif isinstance(one, Mapping):
-            yield str(one["id"])
+    for entry in entries:
+        if isinstance(entry, str):
+            yield entry
+        elif isinstance(entry, Mapping):
+            yield str(entry["id"])
         else:
-            yield from _ids(one)
+            yield from _ids(entry)
 
 
 def _texts(items: Iterable[tuple[str, object]]) -> Iterable[tuple[str, str | None]]:

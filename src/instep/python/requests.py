@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from instep.errors import InstepError
 from instep.operations.decide.declare_rename import DeclareRenameRequest
 from instep.operations.repair.repair import RepairRequest
 from instep.operations.repair.restore import RestoreRequest
@@ -19,9 +20,17 @@ __all__ = [
     "UndoRequest",
     "UpgradeSourceRequest",
     "as_names",
+    "checked_limit",
 ]
 
 
-def as_names(given: str | Iterable[str]) -> tuple[str, ...]:
+def as_names(names: str | Iterable[str]) -> tuple[str, ...]:
     """Return names or patterns as a tuple. One text is one of them: its letters would be patterns, and `*` fits all."""
-    return (given,) if isinstance(given, str) else tuple(given)
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def checked_limit(limit: int) -> int:
+    """Return how many records to list at most; InstepError if that is no number, such as the name of a table."""
+    if not isinstance(limit, int) or limit < 1:
+        raise InstepError(f"`limit` is {limit!r}", hint="it is the most records to return: a number from 1 on")
+    return limit

@@ -38,8 +38,12 @@ def grid(columns: Sequence[str], rows: Sequence[Sequence[object]], total: int | 
 def _cell(value: object) -> str:
     if value is None:
         return "<i>NULL</i>"
+    if isinstance(value, Mapping):
+        return grid(("", "value"), list(value.items())) if value else ""
     if isinstance(value, tuple | list):
-        return "<br>".join(_cell(one) for one in value)
+        if value and all(isinstance(item, Mapping) for item in value):
+            return Records(value)._repr_html_()
+        return "<br>".join(_cell(item) for item in value)
     return escape(str(value))
 
 
@@ -80,10 +84,10 @@ class Changes(Records["Review"]):
         super().__init__(
             changes,
             {
-                "id": lambda one: one.id,
-                "status": lambda one: one.status,
-                "change": lambda one: one.summary,
-                "decided by": lambda one: one.rule,
+                "id": lambda review: review.id,
+                "status": lambda review: review.status,
+                "change": lambda review: review.summary,
+                "decided by": lambda review: review.rule,
             },
         )
 
@@ -102,7 +106,7 @@ def _as_dict(record: object) -> Mapping[str, object]:
     if isinstance(record, Mapping):
         return record
     if is_dataclass(record):
-        return {one.name: getattr(record, one.name) for one in fields(record) if one.repr}
+        return {item.name: getattr(record, item.name) for item in fields(record) if item.repr}
     return {"value": record}
 
 
@@ -113,9 +117,9 @@ class SyncResult:
     A table that fails leaves the others alone, so that a call returns where some tables have failed.
 
     Example:
-        done = shop.sync()
-        done.raise_for_failure()
-        print({one.table: one.inserted for one in done.tables})
+        result = shop.sync()
+        result.raise_for_failure()
+        print({table.table: table.inserted for table in result.tables})
     """
 
     run: str
@@ -131,7 +135,7 @@ class SyncResult:
     seconds: float = 0.0
     """Seconds from the begin of the run to its end."""
     engine: str = ""
-    """What has read the rows: `spark`, with where it runs, or `local`."""
+    """Engine that has read the rows: `spark`, with where it runs, or `local`."""
 
     @classmethod
     def of(cls, report: SyncReport) -> SyncResult:
@@ -147,7 +151,7 @@ class SyncResult:
     @property
     def failed(self) -> Mapping[str, str]:
         """Return the errors of tables that were not loaded, by `schema.table`."""
-        return {_path(one.table): one.error for one in self.tables if one.status != "done" and one.error}
+        return {_path(table.table): table.error for table in self.tables if table.status != "done" and table.error}
 
     def raise_for_failure(self) -> SyncResult:
         """Return the result itself.
@@ -161,8 +165,8 @@ class SyncResult:
 
     def _repr_html_(self) -> str:
         rows = [
-            (_path(one.table), one.mode, *(getattr(one, name) for name in _NUMBERS), one.status, one.error)
-            for one in self.tables
+            (_path(table.table), table.mode, *(getattr(table, name) for name in _NUMBERS), table.status, table.error)
+            for table in self.tables
         ]
         notes = "".join(f"<li>{escape(note)}</li>" for note in self.notes)
         waiting = f"<p>waiting for a decision: {escape(', '.join(self.waiting))}</p>" if self.waiting else ""
@@ -217,10 +221,10 @@ class BackfillEstimate:
     """Reason why a sync would not begin it by itself now; "" if it would."""
 
     @classmethod
-    def of(cls, found: EstimatedBackfill) -> BackfillEstimate:
+    def of(cls, estimate: EstimatedBackfill) -> BackfillEstimate:
         """Return the estimate that the planner has made."""
-        sizes = found.rows, found.read, found.files, found.rewritten
-        return cls(found.table, found.columns, *sizes, why_not=found.why_not, waits=found.waits)
+        sizes = estimate.rows, estimate.read, estimate.files, estimate.rewritten
+        return cls(estimate.table, estimate.columns, *sizes, why_not=estimate.why_not, waits=estimate.waits)
 
     def _repr_html_(self) -> str:
         return grid(("", "value"), list(_as_dict(self).items()))
@@ -231,8 +235,8 @@ class QueryResult:
     """The rows of a query, in memory.
 
     Example:
-        found = project.query("select id, total from shop.orders")
-        found.to_pandas().plot(x="id", y="total")
+        totals = project.query("select id, total from shop.orders")
+        totals.to_pandas().plot(x="id", y="total")
     """
 
     table: pa.Table = field(repr=False)

@@ -31,6 +31,9 @@ class Selection:
     def __init__(self, connection: str, backend: Backend) -> None:
         self._connection, self._backend = connection, backend
 
+    def __repr__(self) -> str:
+        return f"<instep selection of connection {self._connection}>"
+
     def objects(self, *, all_columns: bool = False) -> Records[Listed]:
         """Return schemas, tables and the columns that are switched or hashed, by name. `all_columns`: all columns."""
         return Records(self._backend.query(GetSelection(self._connection, all_columns)).objects)

@@ -108,8 +108,8 @@ class Table:
         return QueryResult(shown.arrow)
 
     def _read(self, request: TablesRequest) -> TablesResult:
-        found: TablesResult = self._backend.operations.run(self._connection, request)
-        return found
+        result: TablesResult = self._backend.operations.run(self._connection, request)
+        return result
 
     def savepoints(self) -> Records[Savepoint]:
         """Return the snapshots that the table can be put back to, newest first."""

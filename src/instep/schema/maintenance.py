@@ -64,7 +64,7 @@ def bins(files: Sequence[FileFacts], how: Maintenance) -> tuple[tuple[int, ...],
         if not found or sum(files[k].left for k in (*found[-1], i)) > how.target_file_size:
             found.append([])
         found[-1].append(i)
-    return tuple(tuple(one) for one in found if len(one) > 1 or one[0] in worn)
+    return tuple(tuple(bin_) for bin_ in found if len(bin_) > 1 or bin_[0] in worn)
 
 
 def is_worn(rows: int, deleted: int, how: Maintenance) -> bool:
@@ -74,16 +74,16 @@ def is_worn(rows: int, deleted: int, how: Maintenance) -> bool:
 
 def _tiers(small: Sequence[int], files: Sequence[FileFacts], least: int) -> list[int]:
     """Return the small files up to the first tier that has `least` of them; none if there is no such tier."""
-    found: list[int] = []
+    numbers: list[int] = []
     total = tier = 0
     for i in sorted(small, key=lambda i: files[i].bytes):
-        if found and files[i].bytes > TIER * total:
+        if numbers and files[i].bytes > TIER * total:
             if tier >= least:
                 break
             tier = 0
-        found.append(i)
+        numbers.append(i)
         tier, total = tier + 1, total + files[i].bytes
-    return found if tier >= least else []
+    return numbers if tier >= least else []
 
 
 def expirable_snapshots(

@@ -77,8 +77,8 @@ _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="instep", Basic realm="instep"'}
 
 
 def server_of(request: Request) -> ServerContext:
-    found: ServerContext = request.app.state.server
-    return found
+    server_context: ServerContext = request.app.state.server
+    return server_context
 
 
 SIGNED_IN = "instep.caller"

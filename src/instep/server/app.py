@@ -37,20 +37,20 @@ _WAYS: dict[str, dict[str, str]] = {
 
 
 def _document(app: FastAPI) -> dict[str, Any]:
-    found = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
-    schemas = found["components"]["schemas"]
+    document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+    schemas = document["components"]["schemas"]
     for own in ("HTTPValidationError", "ValidationError"):  # the framework's errors are never answered
         schemas.pop(own, None)
     _describe_fields(app, schemas)
     schemas["ProblemOut"] = ProblemOut.model_json_schema()
-    found["components"]["securitySchemes"] = _WAYS
-    for route, operation in _operations(found):
+    document["components"]["securitySchemes"] = _WAYS
+    for route, operation in _operations(document):
         if role := NEEDS.get(route):
             operation["security"] = [{name: []} for name in _WAYS]
             operation["x-role"] = role
             operation["responses"] = dict(_shortened(operation["responses"]))
-    found["components"]["responses"] = {f"Problem{code}": response for code, response in PROBLEMS.items()}
-    return found
+    document["components"]["responses"] = {f"Problem{code}": response for code, response in PROBLEMS.items()}
+    return document
 
 
 def _describe_fields(app: FastAPI, schemas: dict[str, Any]) -> None:
@@ -58,7 +58,7 @@ def _describe_fields(app: FastAPI, schemas: dict[str, Any]) -> None:
     records = set[type[Any]]()
     for route in app.routes:
         if isinstance(route, APIRoute):
-            more = (one.get("model") for one in route.responses.values())
+            more = (response.get("model") for response in route.responses.values())
             for hint in (route.response_model, *more):
                 records_in(hint, records)
     for record in records:
@@ -156,9 +156,9 @@ def check_matrix() -> None:
     names = list(route_names())
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"routes with two meanings: {twice}")
-    found, known = set(names), {*NEEDS, *OPEN}
-    if found != known:
-        raise ValueError(f"routes and matrix differ: {sorted(found ^ known)}")
+    routes, known = set(names), {*NEEDS, *OPEN}
+    if routes != known:
+        raise ValueError(f"routes and matrix differ: {sorted(routes ^ known)}")
 
 
 def route_names() -> Iterator[str]:

@@ -53,12 +53,12 @@ def _of_record(record: Any, body: type[BaseModel] | None = None) -> Words:
 
 def _immediate() -> Mapping[type[BaseModel], Words]:
     """Return the words of the bodies of what is done at once, and of the objects within them."""
-    found = dict[type[BaseModel], Words]()
+    words = dict[type[BaseModel], Words]()
     for spec in immediate_specs().values():
         if body := body_of(spec):
-            found[body] = _of_record(spec.request, body)
-            found |= {part: _of_record(record) for part, record in parts_of(body).items()}
-    return found
+            words[body] = _of_record(spec.request, body)
+            words |= {part: _of_record(record) for part, record in parts_of(body).items()}
+    return words
 
 
 KINDS = {

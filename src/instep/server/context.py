@@ -48,7 +48,7 @@ class Queued:
     fresh: bool = True
     """This request has put it there; else it was there."""
     note: str = ""
-    """What stands in its way."""
+    """Reason why it waits; "" if nothing stops it."""
 
 
 class Enqueues(Protocol):

@@ -147,10 +147,10 @@ def _add(routes: APIRouter, spec: ImmediateSpec) -> None:
 
 def _request(record: type[ImmediateRequest], in_path: Mapping[str, Any], body: Requested | None) -> ImmediateRequest:
     try:
-        found: ImmediateRequest = record(**in_path) if body is None else record_of(body, **in_path)
+        request: ImmediateRequest = record(**in_path) if body is None else record_of(body, **in_path)
     except ValueError as error:  # fields that do not go together
         raise RequestValidationError([{"type": "value_error", "loc": ("body",), "msg": str(error)}]) from None
-    return found
+    return request
 
 
 def _perform(
@@ -183,7 +183,7 @@ def _perform(
                 *(() if writes.match is None else (read(server, who, request) for read in AS_READ[spec.match]))
             )
         result = work.execute(context, request, prepared)
-        body = {one.name: getattr(result, one.name) for one in fields(result)}
+        body = {field.name: getattr(result, field.name) for field in fields(result)}
         again = {**body, spec.secret_field: None} if spec.secret_field else body
         status = 200 if spec.fresh and not body[spec.fresh] else spec.status
         return WriteAnswer(again if writes.dry_run else body, status, work.detail(request, result), replay_body=again)
@@ -196,7 +196,7 @@ def _response_model(spec: ImmediateSpec) -> type[BaseModel]:
     record = result_of(spec)
     hints, texts = get_type_hints(record, include_extras=True), texts_of(record)
     made: dict[str, Any] = {
-        one.name: (hints[one.name], Field(description=texts.get(one.name))) for one in fields(record)
+        field.name: (hints[field.name], Field(description=texts.get(field.name))) for field in fields(record)
     }
     name = f"{spec.request.__name__.removesuffix('Request')}Response"
     return create_model(name, __base__=DryRunResult, __doc__=record.__doc__, **made)

@@ -45,7 +45,7 @@ _CHECKS: dict[str, tuple[Check, ...]] = {"apply": (check_plan,), "undo": (check_
 def _add(routes: APIRouter, spec: OperationSpec) -> None:
     method, path = spec.route.split(" ")
     # the checks of a request: an operator may not `allow` that something is lost
-    consents = spec.role == "operator" and any(one.name == "allow" for one in fields(spec.request))
+    consents = spec.role == "operator" and any(field.name == "allow" for field in fields(spec.request))
     checks = (*((check_allow,) if consents else ()), *_CHECKS.get(spec.name, ()))
 
     def endpoint(

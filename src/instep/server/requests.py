@@ -34,9 +34,12 @@ def request_model(record: type[Options], without: tuple[str, ...] = ()) -> type[
     if record not in _MODELS:
         hints, texts = served_fields(record), texts_of(record)
         made: dict[str, Any] = {
-            one.name: (_as_body(hints[one.name]), pydantic.Field(**_default(one), description=texts.get(one.name)))
-            for one in sorted(fields(record), key=lambda one: bool(one.kw_only))  # the reason comes last
-            if one.name in hints and one.name not in without
+            field.name: (
+                _as_body(hints[field.name]),
+                pydantic.Field(**_default(field), description=texts.get(field.name)),
+            )
+            for field in sorted(fields(record), key=lambda one: bool(one.kw_only))  # the reason comes last
+            if field.name in hints and field.name not in without
         }
         _MODELS[record] = create_model(record.__name__, __base__=Requested, __doc__=record.__doc__, **made)
         _RECORDS[_MODELS[record]] = record
@@ -47,14 +50,14 @@ def parts_of(body: type[Requested]) -> dict[type[Requested], type[Options]]:
     """Return the bodies of the objects within a body, with their records."""
     hints = served_fields(_RECORDS[body])
     records = {part for name in body.model_fields for part in _records_in(hints[name])}
-    return {request_model(one): one for one in records}
+    return {request_model(record): record for record in records}
 
 
 def _records_in(hint: Any) -> Iterator[type[Options]]:
     if isinstance(hint, type) and issubclass(hint, Options):
         yield hint
-    for one in get_args(hint):
-        yield from _records_in(one)
+    for argument in get_args(hint):
+        yield from _records_in(argument)
 
 
 def _as_body(hint: Any) -> Any:
@@ -63,7 +66,7 @@ def _as_body(hint: Any) -> Any:
         return request_model(hint)
     if not any(_records_in(hint)):
         return hint
-    origin, arguments = get_origin(hint), tuple(_as_body(one) for one in get_args(hint))
+    origin, arguments = get_origin(hint), tuple(_as_body(argument) for argument in get_args(hint))
     if origin is Annotated:
         return Annotated[(arguments[0], *hint.__metadata__)]
     return reduce(or_, arguments) if origin in (Union, UnionType) else origin[arguments]
@@ -85,9 +88,9 @@ def parameters_model(record: type[Query], base: type[BaseModel], without: tuple[
     """Return the parameters of a query's URL: the fields of its record that are not in the path."""
     hints, texts = get_type_hints(record, include_extras=True), texts_of(record)
     made: dict[str, Any] = {
-        one.name: (hints[one.name], pydantic.Field(**_default(one), description=texts.get(one.name)))
-        for one in fields(record)
-        if one.name not in without
+        field.name: (hints[field.name], pydantic.Field(**_default(field), description=texts.get(field.name)))
+        for field in fields(record)
+        if field.name not in without
     }
     return create_model(f"{record.__name__}Parameters", __base__=base, **made)
 
@@ -119,8 +122,8 @@ def records_in(hint: Any, found: set[type[Any]] | None = None) -> set[type[Any]]
     for part in get_args(hint):
         records_in(part, found)
     if isinstance(hint, type) and issubclass(hint, BaseModel):
-        for one in hint.model_fields.values():
-            records_in(one.annotation, found)
+        for field in hint.model_fields.values():
+            records_in(field.annotation, found)
     elif isinstance(hint, type) and is_dataclass(hint) and hint not in found:
         found.add(hint)
         for part in get_type_hints(hint).values():
@@ -128,11 +131,11 @@ def records_in(hint: Any, found: set[type[Any]] | None = None) -> set[type[Any]]
     return found
 
 
-def _default(one: Field[Any]) -> Mapping[str, Any]:
+def _default(field: Field[Any]) -> Mapping[str, Any]:
     """Return the default of a field as pydantic takes it."""
-    if one.default_factory is not MISSING:
-        return {"default_factory": one.default_factory}
-    return {"default": ... if one.default is MISSING else one.default}
+    if field.default_factory is not MISSING:
+        return {"default_factory": field.default_factory}
+    return {"default": ... if field.default is MISSING else field.default}
 
 
 def _texts(record: type[Any]) -> Iterator[tuple[str, str]]:

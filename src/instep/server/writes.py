@@ -21,10 +21,10 @@ from instep.store.server.audit import StoredAnswer
 from instep.store.store import Store
 
 
-def as_json(found: Any) -> Any:
+def as_json(document: Any) -> Any:
     """Return a value as JSON has it. Keys stay whatever their names are: by itself FastAPI leaves out those that begin
     with `_sa`, which may be columns."""
-    return jsonable_encoder(found, sqlalchemy_safe=False)
+    return jsonable_encoder(document, sqlalchemy_safe=False)
 
 
 Token = Annotated[
@@ -102,7 +102,7 @@ class Write:
         self.looked.append(True)
         if self.match is None or self.match.strip() == "*":
             return
-        if not {etag(one) for one in documents} & {one.strip() for one in self.match.split(",")}:
+        if not {etag(document) for document in documents} & {one.strip() for one in self.match.split(",")}:
             raise ApiProblem(
                 412, "precondition_failed", "the object has changed since it was read", "read it again, then decide"
             )
@@ -138,16 +138,16 @@ async def write(
     return Write(server.store, who, fingerprint.encode(), token, None, dry_run, request.state.limit_headers)
 
 
-async def unmatched(request: Request, found: Annotated[Write, Depends(write)]) -> Write:
+async def unmatched(request: Request, writes: Annotated[Write, Depends(write)]) -> Write:
     """Raise problem 400 for an If-Match, before anything is done: nothing that was read could be compared with it."""
     if "if-match" in request.headers:
         raise _unchecked(f"{route_name(request)} does not check")
-    return found
+    return writes
 
 
-async def matched(found: Annotated[Write, Depends(write)], match: Match = None) -> Write:
+async def matched(writes: Annotated[Write, Depends(write)], match: Match = None) -> Write:
     """Return the write with its If-Match; `run` refuses one that the route has not given to `check`."""
-    return replace(found, match=match)
+    return replace(writes, match=match)
 
 
 def _unchecked(who: str) -> ApiProblem:

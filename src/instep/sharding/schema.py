@@ -189,11 +189,14 @@ class ShardSchema:
             steps,
             after,
         )
-        anew, laid = isinstance(change, TableReplaced), tuple(s for s in steps if isinstance(s.change, SetLayout))
-        if mine == after and not joined.steps and not anew and not laid:
+        replaces_rows, laid = (
+            isinstance(change, TableReplaced),
+            tuple(s for s in steps if isinstance(s.change, SetLayout)),
+        )
+        if mine == after and not joined.steps and not replaces_rows and not laid:
             return None
         shape = whole.shape if whole else 0
-        part = PartChange(self.name, self.shard.column, commit.fence, after, shape, anew, joined.moves)
+        part = PartChange(self.name, self.shard.column, commit.fence, after, shape, replaces_rows, joined.moves)
         return (*joined.steps, *laid) or steps, joined.after, replace(plain, part=part)
 
     def _renamed(

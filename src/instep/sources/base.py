@@ -72,7 +72,7 @@ class CursorBounds:
     lost: str = ""
     """Tells why the rows since the last sync cannot be told from others."""
     notes: tuple[str, ...] = ()
-    """What people should know about the rows."""
+    """Remarks on the rows, for people."""
     fresh: bool = False
     """The destination has none of the rows from the lower bound on."""
 

@@ -48,11 +48,11 @@ def _postgres(text: str) -> tuple[DataType, str, str]:
     """Parse a PostgreSQL type as `format_type` writes it, which is what a catalog has."""
     plain = " ".join(text.replace("pg_catalog.", "").split())
     plain = plain if '"' in plain else plain.lower()
-    found = _PARTS.fullmatch(re.sub(r" array(\[\d*\])?$", "[]", plain))
-    if found is None:
+    match = _PARTS.fullmatch(re.sub(r" array(\[\d*\])?$", "[]", plain))
+    if match is None:
         return *_mapped(plain, 0), ""
-    base, size, rest = found["base"], (found["size"] or "").replace(" ", ""), found["rest"] or ""
-    dimensions = found["array"].count("[")
+    base, size, rest = match["base"], (match["size"] or "").replace(" ", ""), match["rest"] or ""
+    dimensions = match["array"].count("[")
     word = _POSTGRES.get(f"{base} {rest}".strip(), _POSTGRES.get(base, base))
     if rest in ("with time zone", "without time zone"):
         base, word = base, f"{base} {rest}"
@@ -80,8 +80,8 @@ def _with_size(word: str, base: str, size: str) -> str:
 
 def _mysql(text: str) -> tuple[DataType, str, str]:
     plain = " ".join(text.lower().split())
-    found = _PARTS.fullmatch(plain)
-    base, size, rest = (found["base"], found["size"], found["rest"] or "") if found else (plain, None, "")
+    match = _PARTS.fullmatch(plain)
+    base, size, rest = (match["base"], match["size"], match["rest"] or "") if match else (plain, None, "")
     words = base.split()
     flags = [w for w in (*words, *rest.split()) if w in ("unsigned", "zerofill", "signed")]
     named = " ".join(w for w in words if w not in flags and w != "binary") or base

@@ -61,10 +61,10 @@ def digest(parts: Sequence[object]) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 
-def differing(expected: Catalog, found: Catalog) -> frozenset[tuple[str, str]]:
-    """Return the tables of `expected` that `found` lacks or has otherwise; what only we know of a table is left out."""
+def differing(expected: Catalog, catalog: Catalog) -> frozenset[tuple[str, str]]:
+    """Return the tables of `expected` that `catalog` lacks or has otherwise, but for what only we know of a table."""
     bare = (replace(t, cursor=None, generation=0, alias="") for t in expected.tables)
-    return frozenset(t.ref for t in bare if found.get(t.ref) != t)
+    return frozenset(t.ref for t in bare if catalog.get(t.ref) != t)
 
 
 def moved_back(after: str | None, lookback: float, column: str) -> str | None:

@@ -48,7 +48,7 @@ EVERYTHING = StreamScope()
 
 @dataclass(frozen=True)
 class ReceivedRows:
-    """How many rows a source has sent in this run, and how many it expects to send in all (0: it does not say)."""
+    """Rows that a source has sent in this run, and expects to send in all (0: it does not say)."""
 
     rows: int
     expected: int = 0
@@ -197,14 +197,14 @@ class Streams(Protocol):
     def stream(
         self,
         *,
-        anew: bool,
+        from_start: bool,
         scope: StreamScope,
         on_counts: Callable[[Any], None],
         on_received: ReceivedCallback,
         log: Callable[[Any], None],
     ) -> AbstractContextManager[Stream]:
-        """Return a run from the last saved state on, or from the start (`anew`). `scope` counts as far as the source
-        can read tables by themselves. `on_counts` hears its operations so far, `on_received` the rows of sources that
+        """Return a run from the last saved state on, or `from_start`. `scope` counts as far as the source can read
+        tables by themselves. `on_counts` hears its operations so far, `on_received` the rows of sources that
         count them as they come, `log` what it says. All are called from another thread."""
         ...
 

@@ -34,7 +34,7 @@ class BreakingChange:
     deadline: date | None = None
     """The day from which on older versions are not to be run; None: never."""
     action: DeadlineAction = "disable"
-    """What the maker wants to happen on that day."""
+    """Action that the maker wants on that day."""
     streams: tuple[str, ...] = ()
     """The streams that it is about; none: all."""
     guide: str = ""
@@ -42,7 +42,7 @@ class BreakingChange:
 
     def is_about(self, streams: Collection[str]) -> bool:
         """Return whether it is about any of these streams, or about all that there are."""
-        names = {one.casefold() for one in streams}
+        names = {stream.casefold() for stream in streams}
         return not self.streams or not names or any(one.casefold() in names for one in self.streams)
 
     @property
@@ -68,13 +68,13 @@ class VersionedSource(Protocol):
 
 def version_order(version: str) -> tuple[tuple[int, ...], int, str]:
     """Return the sort key of a version: by its numbers; one with letters behind them comes before the final one."""
-    found = _NUMBERS.match(version.strip())
-    if found is None:
+    match = _NUMBERS.match(version.strip())
+    if match is None:
         return (), 0, version
-    numbers = tuple(int(part[:18]) for part in found[1].split("."))
+    numbers = tuple(int(part[:18]) for part in match[1].split("."))
     while numbers and numbers[-1] == 0:
         numbers = numbers[:-1]
-    rest = found[2].partition("+")[0]
+    rest = match[2].partition("+")[0]
     final = not rest or rest.startswith((".post", "-post"))
     return numbers, 1 if final else 0, rest
 

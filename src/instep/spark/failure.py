@@ -47,10 +47,10 @@ def _setup(text: str) -> SetupError | None:
         versions = _VERSIONS.search(text)
         there = f" ({versions[1]} there, {versions[2]} here)" if versions else ""
         return SetupError(f"Spark's workers run another version of Python{there}", hint=_SAME)
-    if found := _NO_PROGRAM.search(text):
-        return SetupError(f"Spark's workers have no Python at {found[1]}", hint=_SAME)
-    if found := _NO_MODULE.search(text):
-        return SetupError(f"Spark's workers do not have the Python package {found[1]}", hint=_SAME)
+    if match := _NO_PROGRAM.search(text):
+        return SetupError(f"Spark's workers have no Python at {match[1]}", hint=_SAME)
+    if match := _NO_MODULE.search(text):
+        return SetupError(f"Spark's workers do not have the Python package {match[1]}", hint=_SAME)
     return None
 
 

@@ -103,9 +103,9 @@ def fetch(jars: Sequence[Jar], folder: Path) -> None:
     try:
         make_own_folder(folder)
         with tempfile.TemporaryDirectory(prefix="fetch-", dir=folder) as scratch:
-            found = _resolve(jars, Path(scratch))
+            paths = _resolve(jars, Path(scratch))
             for jar in jars:
-                _adopt(jar, found, folder)
+                _adopt(jar, paths, folder)
     except OSError as error:
         raise SetupError(
             f"the jars cannot be kept in {folder}: {error.strerror}",
@@ -113,8 +113,8 @@ def fetch(jars: Sequence[Jar], folder: Path) -> None:
         ) from error
 
 
-def _adopt(jar: Jar, found: Iterable[Path], folder: Path) -> None:
-    file = next((f for f in found if f.name.endswith(jar.file)), None)
+def _adopt(jar: Jar, paths: Iterable[Path], folder: Path) -> None:
+    file = next((f for f in paths if f.name.endswith(jar.file)), None)
     if file is None:
         raise SetupError(f"the resolver did not bring {jar.coordinates}", hint=_HINT)
     if (digest := sha256_file(file)) != jar.sha256:
@@ -163,10 +163,10 @@ def _ask(jvm: Jvm, coordinates: str, scratch: Path) -> list[Path]:
 
 def spark_jars() -> list[Path]:
     """Return the jars that come with pyspark, in an order that does not change."""
-    found = importlib.util.find_spec("pyspark")  # not imported: the JVM can start meanwhile
-    if found is None or not found.submodule_search_locations:
+    spec = importlib.util.find_spec("pyspark")  # not imported: the JVM can start meanwhile
+    if spec is None or not spec.submodule_search_locations:
         raise SetupError("pyspark is not installed", hint="install instep's dependencies: `make setup`")
-    home = Path(os.environ.get("SPARK_HOME") or found.submodule_search_locations[0])
+    home = Path(os.environ.get("SPARK_HOME") or spec.submodule_search_locations[0])
     return sorted((home / "jars").glob("*.jar"))
 
 

@@ -206,9 +206,9 @@ def apply_settings(session: Any, conf: Mapping[str, str]) -> list[str]:
         try:
             session.conf.set(key, value)
         except PySparkException:
-            if (found := _setting(session, key)) != value:
+            if (setting := _setting(session, key)) != value:
                 # errors are stored and sent on: the value of a setting that names a secret is in none of them
-                refused.append(key if names_secret(key) else f"{key}={value} (it has {found or 'none'})")
+                refused.append(key if names_secret(key) else f"{key}={value} (it has {setting or 'none'})")
     return refused
 
 

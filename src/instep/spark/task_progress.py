@@ -27,7 +27,7 @@ class TaskProgress:
         self._file, self._interval = Path(folder) / f"{task}.json", interval
         self._done: dict[str, tuple[int, int]] = {}
         self._last: dict[str, tuple[int, int]] = {}
-        """Of the table that was told of last, its open chunk included."""
+        """Counts of the table that was reported last, its open chunk included."""
         self._reported_at = time.monotonic()
 
     def __call__(self, progress: ChunkProgress) -> None:

@@ -39,8 +39,8 @@ def spark_type(kind: DataType) -> types.DataType:
         case Boolean():
             return types.BooleanType()
         case Int(bits):
-            found: types.DataType = getattr(types, _INTS[bits])()
-            return found
+            data_type: types.DataType = getattr(types, _INTS[bits])()
+            return data_type
         case Float(bits):
             return types.FloatType() if bits == 32 else types.DoubleType()
         case Decimal(precision, scale):

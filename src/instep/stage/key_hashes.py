@@ -161,15 +161,15 @@ def differing(left: Iterable[pa.RecordBatch], right: Iterable[pa.RecordBatch], m
                 db.register("coming", pa.Table.from_batches([batch]))
                 db.execute(f"INSERT INTO sides SELECT a, b, c, {side} FROM coming")
                 db.unregister("coming")
-        found = db.execute(
+        arrays = db.execute(
             "SELECT DISTINCT a FROM (SELECT a FROM sides GROUP BY a, b, c HAVING sum(side) <> 0) LIMIT ?", [most + 1]
         ).fetchnumpy()["a"]
-    return np.sort(np.asarray(found, np.int64)) if len(found) <= most else None
+    return np.sort(np.asarray(arrays, np.int64)) if len(arrays) <= most else None
 
 
 @dataclass(frozen=True)
 class ColumnTotals:
-    """Of each column, the rows that have a value, and of rows whose key both sides have those whose values differ."""
+    """Counts by column: rows that have a value, and rows whose key both sides have but whose values differ."""
 
     filled: tuple[int, ...]
     differing: tuple[int, ...]

@@ -31,7 +31,7 @@ class QuarantineHashes:
 
     def batch(self, values: Sequence[QuarantinedValue]) -> pa.RecordBatch:
         """Return one row of SCHEMA for each value."""
-        ids = [entry_id(self.table, one.key, one.column, one.original) for one in values]
+        ids = [entry_id(self.table, value.key, value.column, value.original) for value in values]
         places = [
             place_hash(self._named(one.key), self.names.get(one.column, one.column), self._original(one))
             for one in values
@@ -43,5 +43,5 @@ class QuarantineHashes:
     def _named(self, text: str) -> Mapping[str, Any]:
         return {self.names.get(path, path): value for path, value in json.loads(text).items()}
 
-    def _original(self, one: QuarantinedValue) -> Any:
-        return one.original if one.column else self._named(one.original or "{}")
+    def _original(self, value: QuarantinedValue) -> Any:
+        return value.original if value.column else self._named(value.original or "{}")

@@ -51,9 +51,9 @@ class EntryFilter:
     status: str = ""
     column: str = ""
     run: str = ""
-    """How the run's id begins."""
+    """Beginning of the run's id."""
     id: str = ""
-    """How the entry's id begins."""
+    """Beginning of the entry's id."""
     until: datetime | None = None
     """The last moment at which they were quarantined."""
 

@@ -126,9 +126,9 @@ class _Task(AbstractContextManager["_Task"]):
                 def work(
                     session: ReadSession, next_chunk: Callable[[], Chunk | None], progress: Report
                 ) -> Iterator[ChunkResult]:
-                    with _Task(self.reader, self.specs, self.attempt, progress, self.rate_limit) as one:
-                        one._session, one._broken, one._lanes = session, self._broken, {unit[0].lane}
-                        for result in one.each(iter(next_chunk, None)):
+                    with _Task(self.reader, self.specs, self.attempt, progress, self.rate_limit) as task:
+                        task._session, task._broken, task._lanes = session, self._broken, {unit[0].lane}
+                        for result in task.each(iter(next_chunk, None)):
                             yield replace(result, basis=view.basis)
 
                 yield from read_lane(view.sessions, unit, work, self.progress)
@@ -180,8 +180,8 @@ class _Task(AbstractContextManager["_Task"]):
         return ChunkResult(chunk.table, chunk.number, 0, (), error=str(error), again=again, kind=type(error).__name__)
 
     def _try(self, chunk: Chunk) -> ChunkResult:
-        anew = not chunk.lane or chunk.lane != self._suspect or (self._gave_way and self._is_new(chunk))
-        if self._suspect is not None and anew:
+        is_another = not chunk.lane or chunk.lane != self._suspect or (self._gave_way and self._is_new(chunk))
+        if self._suspect is not None and is_another:
             self._reopen()
         try:
             result = self._chunk(chunk)

@@ -76,7 +76,7 @@ class CatalogDocument:
 
 def _matched(patterns: tuple[Pattern, ...], path: str, table: Mapping[str, Any]) -> frozenset[str]:
     names = (one["name"] for one in table["columns"] if not one.get("key"))
-    return frozenset(name for name in names if any(one.matches(f"{path}.{name}") for one in patterns))
+    return frozenset(name for name in names if any(pattern.matches(f"{path}.{name}") for pattern in patterns))
 
 
 @lru_cache(maxsize=_CATALOGS)

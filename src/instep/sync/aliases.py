@@ -170,8 +170,8 @@ def settle_names(context: SyncContext, names: Iterable[OldName], until: datetime
 
 def unshown_names(context: SyncContext) -> list[str]:
     """Return which old names cannot be shown, and why."""
-    found = (n for n in context.store.old_names.of(context.name) if n.trouble)
-    return [f"old name {n.old} of {'.'.join(n.table)} is not shown: {n.trouble}" for n in found]
+    troubled = (n for n in context.store.old_names.of(context.name) if n.trouble)
+    return [f"old name {n.old} of {'.'.join(n.table)} is not shown: {n.trouble}" for n in troubled]
 
 
 def announced(context: SyncContext, made: Plan) -> tuple[str, ...]:
@@ -183,8 +183,8 @@ def announced(context: SyncContext, made: Plan) -> tuple[str, ...]:
     there, fold, now = desired(made.after, context.naming), context.naming.fold, context.store.old_names.now()
     if new and (why := why_none(context)):
         return tuple(f"old name {n.old} is not kept: {why}" for n in new)
-    found = current_names([*known, *_renamed(context, made, "planned")], there, fold)
-    ends = [(n, why_over(n, there, now, fold)) for n in found]
+    old_names = current_names([*known, *_renamed(context, made, "planned")], there, fold)
+    ends = [(n, why_over(n, there, now, fold)) for n in old_names]
     fresh = [n for n, why in ends if n.number == 0 and not why]
     foreign = context.destination.schema.foreign(sorted({n.view for n in fresh}))
     lines = [f"old name {n.old} of {'.'.join(n.table)}: {_stays(n, foreign)}" for n in fresh]

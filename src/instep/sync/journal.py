@@ -100,12 +100,12 @@ def journal(context: SyncContext, run: Run, made: Plan, id: str = "") -> Iterato
     record = Journal(context)
     if made.steps or any(d.applied for d in made.decisions):
         latest = context.store.accepted.latest(context.name)
-        found = id or plan_id(context.name, latest.version if latest else 0, made)
+        plan = id or plan_id(context.name, latest.version if latest else 0, made)
         planned = [_planned(context, step) for step in made.steps]
         bases = {"base_accepted": made.base_accepted, "base_destination": made.base_destination}
         with context.transaction():
             opened = context.store.plans.open(
-                context.name, found, plan_to_dict(made), planned, **bases, run=run.id, who=context.who
+                context.name, plan, plan_to_dict(made), planned, **bases, run=run.id, who=context.who
             )
             remember(context, made, f"{opened.id} {run.id}")
         record.id = opened.id
@@ -138,8 +138,8 @@ def close_dead_runs(context: SyncContext) -> None:
         done = _done(context, plan)
         left = [s for s in context.store.steps.of(plan.id) if s.status in ("planned", "running")]
         with context.transaction():
-            for one in left:
-                context.store.steps.end(plan.id, [one.step], "done" if one.step in done else "skipped")
+            for step in left:
+                context.store.steps.end(plan.id, [step.step], "done" if step.step in done else "skipped")
             why = "its run ended before the plan did; the rest is planned again"
             context.store.plans.close(plan.id, "interrupted", error=why)
     crashpoint("journal.settled")
@@ -175,12 +175,12 @@ def never_loaded(context: SyncContext, tables: frozenset[Ref]) -> frozenset[Ref]
         for t in context.store.accepted.catalog(context.name).tables
         if t.ref in known
     }
-    found: dict[Ref, str] = {}
+    blockers: dict[Ref, str] = {}
     for stored in reversed(context.store.plans.history(context.name) if tables - loaded else []):
         added = {s.table for s in plan_from_dict(stored.plan).steps if isinstance(s.change, TableAdded)}
-        found |= dict.fromkeys(added & (tables - loaded), stored.run)
-    ended = {run: bool(run) and context.store.runs.get(run).status == "done" for run in set(found.values())}
-    return frozenset(ref for ref, run in found.items() if not ended[run])
+        blockers |= dict.fromkeys(added & (tables - loaded), stored.run)
+    ended = {run: bool(run) and context.store.runs.get(run).status == "done" for run in set(blockers.values())}
+    return frozenset(ref for ref, run in blockers.items() if not ended[run])
 
 
 def applied_by(context: SyncContext, plan: StoredPlan) -> tuple[str, ...]:
@@ -222,16 +222,16 @@ def refs_of(group: StepGroup) -> set[Ref]:
 
 def _difference(ref: Ref, group: StepGroup, there: Catalog) -> str:
     """Return how a table of this name differs from what the steps of a group leave there; "" if it does not."""
-    found = there.get(ref)
+    table = there.get(ref)
     if group.after is None or group.after.ref != ref:
-        return "it is still there" if found else ""
-    if found is None:
+        return "it is still there" if table else ""
+    if table is None:
         return "it is not there"
-    return "" if isinstance(group.steps[-1].change, TableRenamed) else _odd(found, group.after)
+    return "" if isinstance(group.steps[-1].change, TableRenamed) else _odd(table, group.after)
 
 
-def _odd(found: Table, after: Table) -> str:
-    is_, expected = _shape(found), _shape(after)
+def _odd(table: Table, after: Table) -> str:
+    is_, expected = _shape(table), _shape(after)
     odd = [name for name in (*expected, *is_) if is_.get(name) != expected.get(name)]
     return "; ".join(
         f"{name}: {_column_text(is_, name)} instead of {_column_text(expected, name)}" for name in dict.fromkeys(odd)

@@ -46,7 +46,7 @@ def telling(progress: Progress, path: str, step: str) -> Callable[[Mapping[str, 
     """Return a listener that shows what tasks have read of a table."""
 
     def tell(counts: Mapping[str, tuple[int, int]]) -> None:
-        rows, size = (sum(one[at] for one in counts.values()) for at in (0, 1))
+        rows, size = (sum(count[at] for count in counts.values()) for at in (0, 1))
         progress.table(path, rows=rows, bytes=size, step=step)
 
     return tell

@@ -45,7 +45,7 @@ class QueryAnswer:
     columns: list[str]
     rows: list[tuple[Any, ...]]
     more: bool = False
-    """Whether there are rows beyond these."""
+    """True if there are rows beyond these."""
 
 
 def ask(destination: Destination, sql: str, most: int | None = None) -> QueryAnswer:
@@ -56,9 +56,9 @@ def ask(destination: Destination, sql: str, most: int | None = None) -> QueryAns
     with _tables_as_views(destination, sql) as connection:
 
         def fetch() -> QueryAnswer:
-            found = connection.sql(sql)
-            rows = found.fetchall() if most is None else found.limit(most + 1).fetchall()
-            return QueryAnswer(found.columns, rows[:most], more=most is not None and len(rows) > most)
+            relation = connection.sql(sql)
+            rows = relation.fetchall() if most is None else relation.limit(most + 1).fetchall()
+            return QueryAnswer(relation.columns, rows[:most], more=most is not None and len(rows) > most)
 
         return _interruptible(connection, fetch)
 
@@ -129,9 +129,9 @@ def first_rows(destination: Destination, ref: Ref, limit: int) -> tuple[QueryAns
 
 def _arrow(relation: duckdb.DuckDBPyRelation) -> pa.Table:
     wide = [str(kind).endswith("HUGEINT") for kind in relation.types]
-    found: pa.Table = relation.to_arrow_table()
-    columns = [_plain(column, wide=is_wide) for column, is_wide in zip(found.columns, wide, strict=True)]
-    return pa.Table.from_arrays(columns, names=found.column_names)
+    table: pa.Table = relation.to_arrow_table()
+    columns = [_plain(column, wide=is_wide) for column, is_wide in zip(table.columns, wide, strict=True)]
+    return pa.Table.from_arrays(columns, names=table.column_names)
 
 
 def _plain(column: pa.ChunkedArray, *, wide: bool) -> pa.ChunkedArray:
@@ -220,7 +220,7 @@ def _tables_by_name(tree: Any, destination: Destination, views: Iterable[Ref]) -
     """Return the destination's table by (schema or "", table) as the query writes it. A name that is no table of
     ours may be one that the query defines itself."""
     known = [*destination.schema.tables(), *views]
-    found: dict[Ref, Ref] = {}
+    refs: dict[Ref, Ref] = {}
     for node in nodes(tree):
         if node.get("type") != "BASE_TABLE":
             continue
@@ -229,8 +229,8 @@ def _tables_by_name(tree: Any, destination: Destination, views: Iterable[Ref]) -
         if len(fits) > 1:
             raise DestinationError(f"table {name} exists in several namespaces", hint="write namespace.table")
         if fits:
-            found[schema, name] = fits[0]
-    return found
+            refs[schema, name] = fits[0]
+    return refs
 
 
 def _same(a: str, b: str) -> bool:
@@ -261,8 +261,14 @@ def _columns(tree: Any, there: Mapping[Ref, Shown]) -> dict[Ref, list[str]]:
     known = {shown.lower() for columns in there.values() for shown in columns}
     if names - known - given or last & whole:
         return {}
-    found = {ref: [c.name for name, c in columns.items() if name.lower() in names] for ref, columns in there.items()}
-    return {ref: columns or [next(iter(there[ref].values())).name] for ref, columns in found.items() if there[ref]}
+    columns_by_table = {
+        ref: [c.name for name, c in columns.items() if name.lower() in names] for ref, columns in there.items()
+    }
+    return {
+        ref: columns or [next(iter(there[ref].values())).name]
+        for ref, columns in columns_by_table.items()
+        if there[ref]
+    }
 
 
 def _shown(destination: Destination, views: Mapping[Ref, View], ref: Ref) -> Shown:
@@ -270,7 +276,7 @@ def _shown(destination: Destination, views: Mapping[Ref, View], ref: Ref) -> Sho
     it has no record of its own."""
     view = views.get(ref)
     try:
-        table = destination.schema.inspect([own := view.table if view else ref]).get(own)
+        table = destination.schema.inspect([physical := view.table if view else ref]).get(physical)
     except DestinationError:
         return {}  # whoever reads it tells what is wrong
     columns = table.by_name if table is not None else {}
@@ -322,7 +328,7 @@ class TableRows:
         self._schema = self._next.schema
 
     def _read(self) -> pa.RecordBatchReader:
-        columns = tuple(dict.fromkeys(own for _, own in self._names))
+        columns = tuple(dict.fromkeys(physical for _, physical in self._names))
         rows = self._destination.write.read(self._table, columns, self._filters)
         names = self._names or [(name, name) for name in rows.schema.names]
         schema = pa.schema([rows.schema.field(own).with_name(name) for name, own in names])

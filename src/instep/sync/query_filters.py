@@ -59,13 +59,13 @@ def filters_of(
                 if ref is not None and column is not None and uses[ref] == 1:
                     pushed.append((ref, column, condition))
     values = iter(_evaluated(connection, [c for _, _, condition in pushed for c in condition.constants]))
-    found = defaultdict[Ref, list[ColumnFilter]](list)
+    filters = defaultdict[Ref, list[ColumnFilter]](list)
     for ref, column, condition in pushed:
-        own = [_as_column(next(values), column.type) for _ in condition.constants]
+        constants = [_as_column(next(values), column.type) for _ in condition.constants]
         # a row with NULL on the other side of an outer join is no row of this table
-        if None not in own and not (condition.operator == "null" and len(tables) > 1):
-            found[ref].append(ColumnFilter(column.name, condition.operator, tuple(own)))
-    return dict(found)
+        if None not in constants and not (condition.operator == "null" and len(tables) > 1):
+            filters[ref].append(ColumnFilter(column.name, condition.operator, tuple(constants)))
+    return dict(filters)
 
 
 def nodes(node: Any) -> Iterator[dict[str, Any]]:
@@ -121,20 +121,20 @@ def _resolved(
     if there is None:
         return None
     *table, name = (part.lower() for part in condition.column)
-    found = list[tuple[Ref, Column]]()
+    columns = list[tuple[Ref, Column]]()
     for node in there:
         ref = _table(node, tables)
-        own = {c.lower(): column for c, column in shown.get(ref, {}).items()} if ref else {}
+        by_name = {c.lower(): column for c, column in shown.get(ref, {}).items()} if ref else {}
         label = [(node.get("alias") or node["table_name"]).lower()]
         whole = [node["schema_name"].lower(), *label]
         names = [label] if node.get("alias") or not node["schema_name"] else [label, whole]
         if table and table not in names:
             continue
-        if ref is None or not own:
+        if ref is None or not by_name:
             return None
-        if name in own:
-            found.append((ref, own[name]))
-    return found[0] if len(found) == 1 else None
+        if name in by_name:
+            columns.append((ref, by_name[name]))
+    return columns[0] if len(columns) == 1 else None
 
 
 def _sources(source: Any) -> list[Any] | None:
@@ -191,25 +191,25 @@ def _as_column(value: Any, kind: DataType) -> Any:
 def _as_decimal(value: Any, precision: int, scale: int) -> Number | None:
     if isinstance(value, bool) or not isinstance(value, int | Number):
         return None
-    found = Number(value)
-    if not found.is_finite() or found != round(found, scale) or abs(found) >= Number(10) ** (precision - scale):
+    number = Number(value)
+    if not number.is_finite() or number != round(number, scale) or abs(number) >= Number(10) ** (precision - scale):
         return None
-    return found.quantize(Number(1).scaleb(-scale))
+    return number.quantize(Number(1).scaleb(-scale))
 
 
 def _as_time(value: Any, kind: str, *, zone: bool) -> datetime | None:
-    found = _parsed(value, kind) if isinstance(value, str) else value
-    if type(found) is date:
-        found = datetime.combine(found, time())
-    if not isinstance(found, datetime):
+    parsed = _parsed(value, kind) if isinstance(value, str) else value
+    if type(parsed) is date:
+        parsed = datetime.combine(parsed, time())
+    if not isinstance(parsed, datetime):
         return None
-    found = found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
-    return found if zone else found.replace(tzinfo=None)
+    parsed = parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed.astimezone(UTC)
+    return parsed if zone else parsed.replace(tzinfo=None)
 
 
 def _parsed(text: str, kind: str) -> Any:
     """Return a text as DuckDB reads it; None if it does not, or if Python has no such time."""
     with duckdb.connect(":memory:", config={"enable_external_access": "false"}) as connection:
         connection.execute("set timezone = 'UTC'")
-        [(found,)] = connection.execute(f"select try_cast(? as {kind})", [text]).fetchall()
-    return found if isinstance(found, date) and found.year not in (1, 9999) else None  # infinity is one of them
+        [(cast,)] = connection.execute(f"select try_cast(? as {kind})", [text]).fetchall()
+    return cast if isinstance(cast, date) and cast.year not in (1, 9999) else None  # infinity is one of them

@@ -34,9 +34,9 @@ def readable_columns(context: SyncContext, path: str) -> list[Column]:
     """
     table, accepted = _table(context, path), context.store.accepted.catalog(context.name)
     seen = context.store.discoveries.get(context.name)
-    found, identity = (seen.catalog, seen.identity) if seen else (Catalog(), "")
+    catalog, identity = (seen.catalog, seen.identity) if seen else (Catalog(), "")
     switches = context.store.switches.of(context.name)
-    chosen = sides(context.project_selection, switches, found, accepted, identity).before
+    chosen = sides(context.project_selection, switches, catalog, accepted, identity).before
     if not is_on(chosen, table)[0]:
         hint = f"switch it on: `instep selection on {argument(path)} -c {context.name}`"
         raise Blocked(f"table {path} of connection {context.name} is switched off", hint=hint)
@@ -119,8 +119,8 @@ def plan_read(
 
 def _read(context: SyncContext, snapshot: Snapshot, path: str) -> TableRead:
     detection = detect(context, snapshot.discover(), count=False, recalled=True)
-    found, missing = selected_reads(context, detection)
-    read = next((r for r in found if r.table.path == path), None)
+    reads, missing = selected_reads(context, detection)
+    read = next((r for r in reads if r.table.path == path), None)
     if read is None:
         why = next((m.why for m in missing if m.table.path == path), f"table {path} is switched off")
         raise Blocked(f"{path} cannot be read: {why}", hint="see `instep changes list`")

@@ -87,11 +87,11 @@ def sync(
         for text in notes:
             outcome.note(text)
         streams = isinstance(context.source, Streams)
-        anew = scope.full or scope.kind == "backfill"
-        follow: CdcSession | Streaming = CdcSession(context, run, anew, outcome.note)
+        full = scope.full or scope.kind == "backfill"
+        follow: CdcSession | Streaming = CdcSession(context, run, full, outcome.note)
         if streams:
-            scope = scope_of_stream(context, scope, outcome, anew=anew)
-            follow = Streaming(context, run, scope, outcome, progress, anew and not scope.again)
+            scope = scope_of_stream(context, scope, outcome, from_start=full)
+            follow = Streaming(context, run, scope, outcome, progress, full and not scope.again)
         work = _Sync(context, run, scope, progress, engine, outcome, follow)
         try:
             if not scope.columns or streams:
@@ -231,14 +231,14 @@ class _Sync:
 
         Return those tables.
         """
-        found = {one.load.table.ref: one for one in done if one.error is None and one.unread}
-        for ref, one in found.items():
-            why = f"{one.unread:,} rows are at the source again, or new there, below its cursor"
+        unread = {one.load.table.ref: one for one in done if one.error is None and one.unread}
+        for ref, result in unread.items():
+            why = f"{result.unread:,} rows are at the source again, or new there, below its cursor"
             self.context.store.backfills.request(self.context.name, ref, why=why)
-            self.outcome.note(f"{one.load.table.path}: {why}, so the whole table is read again")
+            self.outcome.note(f"{result.load.table.path}: {why}, so the whole table is read again")
             late = f"{why}, and the whole table could not be read in this run: sync again"
-            self.outcome.late[ref] = TableRun(self.run.id, ref, "failed", one.load.choice.mode, error=late)
-        return frozenset(found)
+            self.outcome.late[ref] = TableRun(self.run.id, ref, "failed", result.load.choice.mode, error=late)
+        return frozenset(unread)
 
     def advance_positions(self, done: Sequence[TableResult], detection: DetectionResult) -> frozenset[Ref]:
         """Move on in the log or the stream; return the tables that it has more of."""

@@ -98,7 +98,7 @@ def measures(context: SyncContext, *, nulls: bool) -> dict[str, Measure]:
     have NULL in each column, for tables that are not large."""
     tables = [t for t in context.store.accepted.catalog(context.name).tables if not t.retained]
     with context.destination_open():
-        return {t.path: found for t in tables if (found := _measure(context, t, nulls)) is not None}
+        return {t.path: measure for t in tables if (measure := _measure(context, t, nulls)) is not None}
 
 
 def _measure(context: SyncContext, table: Table, nulls: bool) -> Measure | None:

@@ -79,28 +79,32 @@ def table_status(context: SyncContext, path: str) -> TableStatus:
 def _choice(context: SyncContext, table: Table) -> tuple[TableMode | None, str]:
     from instep.sync.table_mode import choose
 
-    found: TableMode | None = None
+    table_mode: TableMode | None = None
     trouble = "it is kept after its removal and not read any more" if table.retained else ""
     if not table.retained:
         try:
-            found = choose(table, context.settings(table))
+            table_mode = choose(table, context.settings(table))
         except ProjectError as error:
             trouble = str(error)
-    return found, trouble
+    return table_mode, trouble
 
 
 def _key_from(context: SyncContext, table: Table) -> str:
     settings, chosen = context.settings(table), context.store.choices.of(context.name).get((table.ref, "key"))
-    own: tuple[str, ...] = ()
+    key_columns: tuple[str, ...] = ()
     if (seen := context.store.discoveries.get(context.name)) is not None:
         source = pair_tables(context.store.accepted.catalog(context.name).tables, seen.catalog).get(table.ref)
-        own = source.key if source else ()
+        key_columns = source.key if source else ()
     if not table.key:
-        return "the source has none" if not own else f"not approved: the source has ({', '.join(own)})"
+        return "the source has none" if not key_columns else f"not approved: the source has ({', '.join(key_columns)})"
     if chosen is not None and not settings.key:
         return f"set by {chosen.who} on {chosen.at:%Y-%m-%d}"
-    if own:
-        return "the source" if set(own) == set(table.key) else f"the source, which has ({', '.join(own)}) by now"
+    if key_columns:
+        return (
+            "the source"
+            if set(key_columns) == set(table.key)
+            else f"the source, which has ({', '.join(key_columns)}) by now"
+        )
     return "instep.yml" if settings.key else "the source, which has none by now"
 
 
@@ -109,8 +113,8 @@ def _cursor_from(context: SyncContext, table: Table) -> str:
     if settings.cursor:
         return "instep.yml"
     if chosen is None:
-        own = "the connector's default" if settings.mode == "stream" else "set before"
-        return "nobody has set one" if table.cursor is None else own
+        origin = "the connector's default" if settings.mode == "stream" else "set before"
+        return "nobody has set one" if table.cursor is None else origin
     start = f", first read from {chosen.start}" if chosen.start else ""
     return f"set by {chosen.who} on {chosen.at:%Y-%m-%d}{start}"
 
@@ -146,7 +150,7 @@ def statuses(
                 last_run=run,
                 schema_version=accepted.version if accepted else 0,
                 schema_label=accepted.label if accepted else "",
-                pauses=tuple(sorted(pauses[name], key=lambda one: one.table is not None)),
+                pauses=tuple(sorted(pauses[name], key=lambda pause: pause.table is not None)),
                 copies=tuple(copies[name]),
                 old_names=old_name_statuses(old_names[name]),
                 outcomes=dict(Counter(one.status for one in shown if one.mode != PATTERN)),
@@ -163,24 +167,24 @@ def statuses(
 
 
 def _maintained(event: LoggedEvent) -> LastMaintenance:
-    names = {one.name: event.data[one.name] for one in fields(LastMaintenance) if one.name != "at"}
+    names = {field.name: event.data[field.name] for field in fields(LastMaintenance) if field.name != "at"}
     return LastMaintenance(at=event.at, **names)
 
 
 def shown_outcomes(
-    accepted: Iterable[tuple[str, str]], found: Sequence[LatestOutcome], last: Run | None
+    accepted: Iterable[tuple[str, str]], outcomes: Sequence[LatestOutcome], last: Run | None
 ) -> list[LatestOutcome]:
     """Return how each table fared last: those that are accepted, and those of the last run. Others have been renamed or
     have left the source."""
     live = set(accepted)
-    return [one for one in found if one.table in live or (last is not None and one.run == last.id)]
+    return [outcome for outcome in outcomes if outcome.table in live or (last is not None and outcome.run == last.id)]
 
 
 def table_loads(store: Store, connection: str, shown: Sequence[LatestOutcome]) -> list[TableLoad]:
     """Return what the last run did to each of these tables, with its last maintenance."""
     maintained = {one.table: one for one in map(_maintained, store.events.maintained([connection])[connection])}
     loads = store.runs.tables_of_runs([(one.run, one.table) for one in shown])
-    return [TableLoad(**vars(one), maintained=maintained.get(".".join(filter(None, one.table)))) for one in loads]
+    return [TableLoad(**vars(load), maintained=maintained.get(".".join(filter(None, load.table)))) for load in loads]
 
 
 def old_name_statuses(names: Iterable[OldName]) -> tuple[OldNameStatus, ...]:
@@ -194,16 +198,16 @@ def old_name_statuses(names: Iterable[OldName]) -> tuple[OldNameStatus, ...]:
 
 def old_names_data(names: Iterable[OldName]) -> list[dict[str, Any]]:
     """Return the status of old names as JSON has it."""
-    return [asdict(one) for one in old_name_statuses(names)]
+    return [asdict(status) for status in old_name_statuses(names)]
 
 
 def _waiting(
-    project: Project, store: Store, name: str, context: Opens, found: Sequence[Backfill]
+    project: Project, store: Store, name: str, context: Opens, backfills: Sequence[Backfill]
 ) -> tuple[WaitingBackfill, ...]:
     """Return backfills that are not done yet; `waits` says what blocks one of a column. The destination's metadata
     is only read for a budget."""
     limits = project.connection(name).backfill_limits.limits()
-    columns = [b for b in found if b.scope == "column"]
+    columns = [b for b in backfills if b.scope == "column"]
     why = dict.fromkeys((b.number for b in columns), waits(limits, datetime.now(UTC)))
     if columns and limits.max_bytes:
         from instep.sync.schema_changes.backfill_plan import fill_size, pending_backfills
@@ -212,7 +216,7 @@ def _waiting(
         for pending in pending_backfills(opened, store.accepted.catalog(name)):
             size = fill_size(opened, pending.table, pending.numbers)
             why |= {b.number: waits(limits, datetime.now(UTC), size.bytes) for b in pending.backfills}
-    return tuple(WaitingBackfill(**vars(b), waits=why.get(b.number, "")) for b in found)
+    return tuple(WaitingBackfill(**vars(b), waits=why.get(b.number, "")) for b in backfills)
 
 
 def quarantined_counts(name: str, context: Opens, trouble: Callable[[str], None]) -> dict[str, int]:
@@ -221,8 +225,8 @@ def quarantined_counts(name: str, context: Opens, trouble: Callable[[str], None]
     from instep.sync.quarantine.quarantine import quarantined_counts as counts_of
 
     try:
-        found = counts_of(context(name))
+        counts = counts_of(context(name))
     except InstepError as error:
         trouble(f"quarantine of {name}: {error.message}")
         return {}
-    return dict(sorted(found.items(), key=lambda one: (-one[1], one[0])))
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

@@ -16,7 +16,7 @@ _CURSOR_NAMES = ("updated_at", "modified_at", "last_modified", "last_updated", "
 
 @dataclass(frozen=True)
 class TableMode:
-    """How a table is read."""
+    """Way in which a table is read."""
 
     mode: Mode
     cursor: str | None
@@ -52,14 +52,14 @@ def mode_of(table: Table, settings: TableSettings) -> TableMode | None:
 
 def mode_name(table: Table, settings: TableSettings) -> str:
     """Return the mode of a table, "" for settings that it cannot follow."""
-    found = mode_of(table, settings)
-    return found.mode if found else ""
+    table_mode = mode_of(table, settings)
+    return table_mode.mode if table_mode else ""
 
 
 def is_partial(table: Table, settings: TableSettings) -> bool:
     """Return whether a sync reads some of the table's rows only."""
-    found = mode_of(table, settings)
-    return found is not None and found.partial
+    table_mode = mode_of(table, settings)
+    return table_mode is not None and table_mode.partial
 
 
 def _choice(table: Table, settings: TableSettings) -> TableMode:

@@ -67,8 +67,8 @@ def dropping(connection: str, paths: Collection[str]) -> Act:
 def stale_tables(accepted: Catalog, only: Collection[str] = ()) -> list[Table]:
     """Return the tables whose retained columns `drop_retained` lets go of, `only` these paths, if any: a full refresh
     of a table without a key cannot carry them."""
-    found = (t for t in accepted.tables if not t.retained and not t.key and (not only or t.path in only))
-    return [t for t in found if any(c.retained for c in t.columns)]
+    tables = (t for t in accepted.tables if not t.retained and not t.key and (not only or t.path in only))
+    return [t for t in tables if any(c.retained for c in t.columns)]
 
 
 def drop_retained_act(connection: str, accepted: Catalog, only: Collection[str] = ()) -> Act | None:
@@ -109,7 +109,7 @@ def two_people(context: TwoPeopleContext, name: str, what: str) -> AbstractConte
 
 def _people(store: Store, act: Act) -> set[str]:
     """Return the people whose requests for the act count now."""
-    since, found = store.inspections.now() - COUNTS, set[str]()
+    since, keys = store.inspections.now() - COUNTS, set[str]()
     for event in store.events.latest(connection=act.connection, types=_TYPES, limit=1000):
         if event.type == ConnectionDeleted.type or event.at < since:
             break
@@ -117,5 +117,5 @@ def _people(store: Store, act: Act) -> set[str]:
             continue
         if event.type == ActDone.type:
             break
-        found.add(event.data["who"])
-    return found
+        keys.add(event.data["who"])
+    return keys

@@ -33,17 +33,17 @@ class DetectChanges(DirectWork):
 
     def document(self, result: Detected) -> Mapping[str, Any]:
         """Return the findings, or why nothing was detected."""
-        found = dict(super().document(result))
-        skipped = found.pop("skipped")
-        return {"skipped": skipped} if skipped else found
+        document = dict(super().document(result))
+        skipped = document.pop("skipped")
+        return {"skipped": skipped} if skipped else document
 
     def _at_project(self, context: SyncContext) -> Detected:
         from instep.control.selection.unknown_tables import check_named
         from instep.sync.schema_changes.evolve import preview
 
         check_named(self.app.project, self.app.store, context.name)
-        found = preview(context, count=True, pauses=True)
-        return _detected(found.detection, found.reviews, found.waiting)
+        previewed = preview(context, count=True, pauses=True)
+        return _detected(previewed.detection, previewed.reviews, previewed.waiting)
 
     def _by_worker(self, context: SyncContext, job: Job) -> Detected:
         from instep.sync.detection.detect import record, waiting_ids
@@ -54,15 +54,19 @@ class DetectChanges(DirectWork):
             return Detected(skipped=why)
         begun = store.inspections.now()
         with span("detect"):
-            found, theirs = self._seen(context, job)
-            reviews = record(context, found)
+            seen_catalog, theirs = self._seen(context, job)
+            reviews = record(context, seen_catalog)
             tell(changes=tuple(sorted(r.id for r in reviews.values())), shared=theirs)
         if not theirs:
             detector.share(store, project, job.connection, begun)
-        pause_and_resume(context, found, reviews)
-        version = _propagate(context, job) if job.options.get("apply") and found.version and found.applied else 0
-        waiting = waiting_ids(context, found, reviews)
-        done = _detected(found, reviews, waiting, version, theirs)
+        pause_and_resume(context, seen_catalog, reviews)
+        version = (
+            _propagate(context, job)
+            if job.options.get("apply") and seen_catalog.version and seen_catalog.applied
+            else 0
+        )
+        waiting = waiting_ids(context, seen_catalog, reviews)
+        done = _detected(seen_catalog, reviews, waiting, version, theirs)
         detector.disable_after_deletion(store, job, done.counts)
         return done
 
@@ -78,7 +82,7 @@ class DetectChanges(DirectWork):
 
 
 def _detected(
-    found: DetectionResult,
+    detection: DetectionResult,
     reviews: Mapping[Any, Review],
     waiting: tuple[str, ...],
     version: int = 0,
@@ -86,12 +90,13 @@ def _detected(
 ) -> Detected:
     """Return the record of a detection. Pending is also what the next plan applies, or an answer that has not come."""
     return Detected(
-        counts=found.counts.to_dict(),
+        counts=detection.counts.to_dict(),
         changes=tuple(review.id for review in reviews.values()),
         waiting=waiting,
-        pending=bool(waiting) or any(one.applied or one.effect == "waiting" for one in found.decisions),
-        missing=tuple(found.missing.values()),
-        others=found.others,
+        pending=bool(waiting)
+        or any(decision.applied or decision.effect == "waiting" for decision in detection.decisions),
+        missing=tuple(detection.missing.values()),
+        others=detection.others,
         version=version,
         shared=shared,
     )

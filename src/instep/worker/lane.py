@@ -74,8 +74,8 @@ class Lane:
             return None
         try:
             if self._pipe.poll():
-                found: JobEnd = self._pipe.recv()
-                return found
+                end: JobEnd = self._pipe.recv()
+                return end
         except (EOFError, OSError):
             self._process.join(5)
         if self._process.is_alive():
@@ -126,13 +126,13 @@ class Lane:
 
 def _session(leader: int) -> list[int]:
     """Return the processes of a session: those of a JVM have groups of their own."""
-    found = []
+    values = []
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError, ValueError, IndexError):
             fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
             if int(fields[3]) == leader:
-                found.append(int(entry.name))
-    return found
+                values.append(int(entry.name))
+    return values
 
 
 def _kill(leader: int) -> None:
@@ -256,9 +256,9 @@ class NoticeThread:
         try:
             app = opened.current()
             if app.store.outbox.due():
-                for one in app.sender().send(seconds=seconds, longest_wait=timedelta(seconds=longest_wait)):
-                    if one.error:
-                        self._notify(f"channel {one.delivery.channel} cannot be reached: {one.error}")
+                for delivery in app.sender().send(seconds=seconds, longest_wait=timedelta(seconds=longest_wait)):
+                    if delivery.error:
+                        self._notify(f"channel {delivery.delivery.channel} cannot be reached: {delivery.error}")
             self._lineage(app, seconds)
         except InstepError as error:
             self._notify(f"notifications were not sent: {error.message}")

@@ -128,8 +128,8 @@ def _transient(error: Exception) -> bool:
 
 
 def _last_run(app: App, job: Job) -> str:
-    found = app.store.runs.latest(job.connection) if job.connection else None
-    return found.id if found else ""
+    run = app.store.runs.latest(job.connection) if job.connection else None
+    return run.id if run else ""
 
 
 def is_final(job: Job, error: Exception) -> bool:
@@ -179,20 +179,22 @@ def discover(app: App, job: Job) -> Mapping[str, Any]:
     """Discover a source; `options`: source (a name), matching (patterns of tables; none: all). No value of a row is
     in the answer."""
     matching = patterns(job.options.get("matching", ()))
-    found = app.source(str(job.options["source"])).discover()
-    fitting = [one for one in found.catalog.tables if not matching or any(p.matches(one.path) for p in matching)]
+    discovery = app.source(str(job.options["source"])).discover()
+    fitting = [
+        table for table in discovery.catalog.tables if not matching or any(p.matches(table.path) for p in matching)
+    ]
     tables = [
         {
             "table": one.path,
             "kind": one.kind,
-            "rows": found.stats[one.ref].rows if one.ref in found.stats else None,
+            "rows": discovery.stats[one.ref].rows if one.ref in discovery.stats else None,
             "key": list(one.key),
             "columns": len(one.columns),
         }
         for one in fitting[:MOST_TABLES]
     ]
-    denied = {".".join(path): why for path, why in sorted(found.denied.items())[:MOST_TABLES]}
-    return {"tables": tables, "matching": len(fitting), "all": len(found.catalog.tables), "denied": denied}
+    denied = {".".join(path): why for path, why in sorted(discovery.denied.items())[:MOST_TABLES]}
+    return {"tables": tables, "matching": len(fitting), "all": len(discovery.catalog.tables), "denied": denied}
 
 
 def make_demo(app: App, job: Job) -> Mapping[str, Any]:

@@ -258,14 +258,14 @@ class JobWorker:
 
     def _end_orphans(self, connection: str | None, status: RunStatus, error: str) -> str:
         """End the runs of dead processes, of one connection or of all (None); answers the last one's id."""
-        found = ""
+        reason = ""
         for run in self._store.runs.orphans():
             if connection in (None, run.connection):
                 with suppress(Fenced), self._store.transaction():  # the connection's next run may have done it
                     self._store.runs.finish(run, status, error)
                     self._store.events.add(RunEnded(run.connection, run.id, run.kind, status, error))
-                found = run.id
-        return found
+                reason = run.id
+        return reason
 
     def _give_back(self, job: Job) -> Job:
         return self._store.jobs.give_back(job, "its worker stopped")

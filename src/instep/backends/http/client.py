@@ -70,8 +70,8 @@ def compare(client: str, server: str) -> str:
     return f"this is instep {client}, the server is instep {server}: features that only one of them has may be missing"
 
 
-def _line(found: re.Match[str]) -> tuple[str, ...]:
-    return (found[1],) if found[1] != "0" else (found[1], found[2])
+def _line(match: re.Match[str]) -> tuple[str, ...]:
+    return (match[1],) if match[1] != "0" else (match[1], match[2])
 
 
 TRIES = 4
@@ -149,10 +149,10 @@ class Client:
         """Check that a server of ours answers before the key is sent."""
         if self._is_checked:
             return
-        found = self._document(self._retried("GET", "/healthz", {}, None))
-        if not isinstance(found, dict) or not isinstance(found.get("version"), str):
+        document = self._document(self._retried("GET", "/healthz", {}, None))
+        if not isinstance(document, dict) or not isinstance(document.get("version"), str):
             raise strange(200, self.base)
-        if mismatch := compare(self._version, found["version"]):
+        if mismatch := compare(self._version, document["version"]):
             self._note(mismatch)
         self._is_checked = True
 

@@ -32,26 +32,26 @@ class ApiKeySecret:
 def key(environment: Mapping[str, str]) -> ApiKeySecret:
     """Return the key that a command sends. SetupError, without what was read, if there is none, if its file is open to
     others, or if it has not the form of a key."""
-    if given := environment.get(VARIABLE, "").strip():
-        return _checked(given, VARIABLE)
+    if text := environment.get(VARIABLE, "").strip():
+        return checked_key(text, VARIABLE)
     if not (named := environment.get(FILE_VARIABLE, "").strip()):
         raise SetupError(
             "no API key is given",
             hint=f"set {VARIABLE}, or name a file with mode 0600 in {FILE_VARIABLE}; `instep keys create` makes one",
         )
     path = Path(named).expanduser()
-    return _checked(_private(path), str(path))
+    return checked_key(_private(path), str(path))
 
 
 def _private(path: Path) -> str:
     """Return the text of a private file. The open file is judged, so that no other one can take its place meanwhile."""
     try:
         with path.open("rb") as file:
-            found = os.fstat(file.fileno())
-            if not stat.S_ISREG(found.st_mode):
+            file_stat = os.fstat(file.fileno())
+            if not stat.S_ISREG(file_stat.st_mode):
                 raise SetupError(f"the API key's file {path} is not a file", hint=f"name a file in {FILE_VARIABLE}")
-            if found.st_mode & 0o077:
-                mode = stat.S_IMODE(found.st_mode)
+            if file_stat.st_mode & 0o077:
+                mode = stat.S_IMODE(file_stat.st_mode)
                 raise SetupError(
                     f"the API key's file {path} is open to others (mode {mode:04o})", hint=f"chmod 600 {path}"
                 )
@@ -61,7 +61,8 @@ def _private(path: Path) -> str:
         raise SetupError(f"the API key's file {path}: {why}", hint=f"check {FILE_VARIABLE}") from None
 
 
-def _checked(text: str, where: str) -> ApiKeySecret:
+def checked_key(text: str, where: str) -> ApiKeySecret:
+    """Return the key that a text is; SetupError, which names where it comes from, if it has not the form of one."""
     if not _FORM.fullmatch(text):
         raise SetupError(
             f"{where} holds no API key", hint="it is one line that begins with instep_sk_, as it was shown once"

@@ -35,7 +35,7 @@ SHOWN = 12
 
 @dataclass(frozen=True)
 class _Received:
-    """What a connector has sent, and how much it expects to send (0: it does not say)."""
+    """Rows that a connector has sent, and expects to send in all (0: it does not say)."""
 
     rows: int = 0
     expected: int = 0

@@ -12,20 +12,20 @@ if TYPE_CHECKING:
     from instep.operations.decide.sample_rename import RenameSample
 
 
-def by_connection(found: Sequence[Review]) -> Iterator[tuple[str, list[Review]]]:
+def by_connection(reviews: Sequence[Review]) -> Iterator[tuple[str, list[Review]]]:
     """Yield (connection, its changes), ordered by name."""
-    ordered = sorted(found, key=lambda r: r.connection)
+    ordered = sorted(reviews, key=lambda r: r.connection)
     return ((name, list(group)) for name, group in groupby(ordered, lambda r: r.connection))
 
 
-def show_detection(out: Screen, found: list[Review], counts: Mapping[str, Mapping[str, int]]) -> None:
+def show_detection(out: Screen, reviews: list[Review], counts: Mapping[str, Mapping[str, int]]) -> None:
     """Show the changes that a detection has found, and the counts of each level."""
-    show_changes(out, found)
+    show_changes(out, reviews)
     for level, numbers in counts.items():
         out.write(f"{level}: {', '.join(f'{n} {word}' for word, n in numbers.items())}", "dim")
 
 
-def show_changes(out: Screen, found: Sequence[Review]) -> None:
+def show_changes(out: Screen, reviews: Sequence[Review]) -> None:
     """Print changes as a list."""
     from rich.table import Table as Grid
     from rich.text import Text
@@ -33,15 +33,15 @@ def show_changes(out: Screen, found: Sequence[Review]) -> None:
     from instep.cli.screen import cell
     from instep.plans.text import evidence_lines
 
-    if not found:
+    if not reviews:
         out.print("no changes")
         return
     if out.narrow:
-        for r in found:
+        for r in reviews:
             _show_in_lines(out, r)
         return
     grid = Grid("id", "change", "decision", "by", "status", box=None, header_style="bold", padding=(0, 2, 0, 0))
-    for r in found:
+    for r in reviews:
         style = "yellow" if _asks(r) else ""
         what = Text("\n").join([cell(r.summary), *(cell(f"  {line}", "dim") for line in evidence_lines(r))])
         grid.add_row(r.id, what, r.action, cell(r.rule), cell(_status(r), style=style))
@@ -103,21 +103,21 @@ def show_one(out: Screen, r: Review, more: Sequence[str] = ()) -> None:
         out.write(f"  {line}")
 
 
-def show_sample(out: Screen, found: RenameSample) -> None:
+def show_sample(out: Screen, sample: RenameSample) -> None:
     """Show sampled values of both columns of a suspected rename as a table."""
     from rich.table import Table as Grid
 
     from instep.cli.screen import cell
 
-    out.write(f"{found.old} → {found.new}", "bold")
-    if found.note:
-        out.write(f"  {found.note}")
+    out.write(f"{sample.old} → {sample.new}", "bold")
+    if sample.note:
+        out.write(f"  {sample.note}")
         return
-    out.write(f"  {found.same:,} of {found.compared:,} sampled rows that have a value have the same one")
-    columns = (*found.key, found.old.rpartition(".")[2], found.new.rpartition(".")[2], "same")
+    out.write(f"  {sample.same:,} of {sample.compared:,} sampled rows that have a value have the same one")
+    columns = (*sample.key, sample.old.rpartition(".")[2], sample.new.rpartition(".")[2], "same")
     grid = Grid(*columns, box=None, header_style="bold", padding=(0, 2, 0, 0))
-    nothing = "NULL" if found.key else ""
-    for one in found.pairs:
-        values = (nothing if value is None else value for value in (one.old, one.new))
-        grid.add_row(*map(cell, (*one.key, *values)), cell("=" if one.same else "≠", "" if one.same else "yellow"))
+    nothing = "NULL" if sample.key else ""
+    for pair in sample.pairs:
+        values = (nothing if value is None else value for value in (pair.old, pair.new))
+        grid.add_row(*map(cell, (*pair.key, *values)), cell("=" if pair.same else "≠", "" if pair.same else "yellow"))
     out.print(grid)

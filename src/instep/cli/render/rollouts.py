@@ -33,7 +33,7 @@ def rollout_document(made: RolloutDetails, members: Sequence[RolloutMember], *, 
     numbers = sorted({m.wave for m in members if m.wave})
     waves = [{"wave": n, "counts": counts_of([m for m in members if m.wave == n])} for n in numbers]
     return {
-        "rollout": {one.name: getattr(made, one.name) for one in fields(Rollout)},
+        "rollout": {field.name: getattr(made, field.name) for field in fields(Rollout)},
         "counts": counts_of(members),
         "waves": waves,
         "connections": [asdict(m) for m in shown],
@@ -50,14 +50,14 @@ def draft_document(drafted: CreatedRollout) -> dict[str, Any]:
     return {**values, "dry_run": True, "fits": drafted.fits, "connections": [asdict(m) for m in drafted.connections]}
 
 
-def list_document(found: Sequence[Rollout]) -> dict[str, Any]:
-    return {"rollouts": [asdict(r) for r in found]}
+def list_document(rollouts: Sequence[Rollout]) -> dict[str, Any]:
+    return {"rollouts": [asdict(r) for r in rollouts]}
 
 
-def show_list(out: Screen, found: Sequence[Rollout]) -> None:
-    if not found:
+def show_list(out: Screen, rollouts: Sequence[Rollout]) -> None:
+    if not rollouts:
         out.write("no rollouts: `instep rollout create --help` shows how to start one")
-    for one in found:
+    for one in rollouts:
         why = f": {one.why}" if one.why else ""
         line = (
             f"{one.id}  {one.status}, wave {one.wave} of {one.of}{why}  ({one.who}, {one.created:%Y-%m-%d %H:%M} UTC)"

@@ -137,7 +137,7 @@ class ChangeAnswers:
     @classmethod
     def of(cls, items: Sequence[ChangeAnswer]) -> ChangeAnswers:
         """Return the answers with their numbers."""
-        refused = sum(not one.ok for one in items)
+        refused = sum(not item.ok for item in items)
         return cls(len(items) - refused, refused, tuple(items))
 
 
@@ -166,13 +166,13 @@ class _BulkWork(ImmediateWork):
 
     def refusal(self, result: ChangeAnswers) -> InstepError | None:
         """Return a Conflict about the first change that was not answered."""
-        problem = next((one.problem for one in result.items if not one.ok), "")
+        problem = next((item.problem for item in result.items if not item.ok), "")
         return Conflict(problem, hint="see `instep changes list`") if problem else None
 
     def detail(self, request: Any, result: ChangeAnswers) -> Mapping[str, Any]:
         """Return the request and the ids of the answered changes."""
         recorded = {name: getattr(request, name) for name in self.recorded}
-        return {**recorded, "changes": [one.id for one in result.items if one.ok]}
+        return {**recorded, "changes": [item.id for item in result.items if item.ok]}
 
 
 class AnsweringMany(_BulkWork):
@@ -316,7 +316,7 @@ class SelectionSwitching(ImmediateWork):
         place = place_of(context.project, context.store, request.connection)
         steps = switch_steps(place, request.verb, request.objects, request.matching)
         switch(place, steps, context.who)
-        steps_shown = tuple(SelectionStep(one.target.path, not one.same, tuple(one.lines)) for one in steps)
+        steps_shown = tuple(SelectionStep(step.target.path, not step.same, tuple(step.lines)) for step in steps)
         return SwitchedSelection(request.verb, steps_shown)
 
     def detail(self, request: SwitchSelectionRequest, result: SwitchedSelection) -> Mapping[str, Any]:

@@ -72,8 +72,8 @@ class RolloutCreation(ImmediateWork):
         own again."""
         group_name = request.group
         group = ConnectionGroup(group_name.connections, group_name.destinations, group_name.tags, group_name.matching)
-        for one in group.names:
-            context.connection(one)
+        for name in group.names:
+            context.connection(name)
         names = chosen(context.project, group, context.scope)
         patch = _patch(context, request, names)
         order = RolloutOrder(patch, group, sizes(",".join(request.sizes)), gates(request.gates), request.canary)
@@ -85,7 +85,7 @@ class RolloutCreation(ImmediateWork):
         """Write it down; InstepError if it would change no connection."""
         drafted = prepared or self.prepare(context, request)
         made = details_of(context, create(context.store, drafted))
-        fits = Counter(one.fit for one in drafted.members)
+        fits = Counter(member.fit for member in drafted.members)
         return CreatedRollout(made, dict(fits), tuple(map(RolloutMember.of, drafted.members)))
 
     def detail(self, request: CreateRolloutRequest, result: CreatedRollout) -> Mapping[str, Any]:
@@ -109,7 +109,7 @@ class RolloutWork(ImmediateWork):
 
     def requested(self, request: ImmediateRequest) -> Mapping[str, Any]:
         """Return the request, without the rollout."""
-        return {one.name: getattr(request, one.name) for one in fields(request) if one.name != "rollout"}
+        return {field.name: getattr(request, field.name) for field in fields(request) if field.name != "rollout"}
 
     def detail(self, request: ImmediateRequest, result: Any) -> Mapping[str, Any]:
         """Return the request."""

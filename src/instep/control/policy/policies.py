@@ -124,10 +124,10 @@ def shown(project: Project, connection: str) -> PolicyShown:
     """Return what stands for a connection. ProjectError for an unknown one."""
     policy = project.policy(connection)
 
-    def rules(found: tuple[Rule, ...], evaluation: RuleEvaluation) -> tuple[RuleShown, ...]:
-        evaluations = (evaluation._replace(number=n, rule=r) for n, r in enumerate(found, 1))
+    def rules(rules: tuple[Rule, ...], evaluation: RuleEvaluation) -> tuple[RuleShown, ...]:
+        evaluations = (evaluation._replace(number=n, rule=r) for n, r in enumerate(rules, 1))
         return tuple(
-            RuleShown(v.number, r, place_of(project, connection, v)) for v, r in zip(evaluations, found, strict=True)
+            RuleShown(v.number, r, place_of(project, connection, v)) for v, r in zip(evaluations, rules, strict=True)
         )
 
     return PolicyShown(
@@ -305,23 +305,23 @@ def take_over(project: Project, store: Store, connection: str, file: Path) -> Ta
 
     seen = store.discoveries.get(connection)
     tables = (*(seen.catalog.tables if seen else ()), *store.accepted.catalog(connection).tables)
-    found = imported(read_config(file), {t.path: t.key for t in tables})
+    keys = imported(read_config(file), {t.path: t.key for t in tables})
     given = project.connection(connection).model_fields_set
-    already = sorted(given & {*found.keys, "policy", "detect_and_propagate_schema_changes"})
+    already = sorted(given & {*keys.keys, "policy", "detect_and_propagate_schema_changes"})
     if already:
-        found.notes.append(f"connection {connection} has {', '.join(already)} already: merge them yourself")
-    text = yaml.safe_dump({"connections": {connection: found.keys}}, sort_keys=False, allow_unicode=True)
-    return TakenOver(found.keys, text, tuple(found.notes))
+        keys.notes.append(f"connection {connection} has {', '.join(already)} already: merge them yourself")
+    text = yaml.safe_dump({"connections": {connection: keys.keys}}, sort_keys=False, allow_unicode=True)
+    return TakenOver(keys.keys, text, tuple(keys.notes))
 
 
-def explained(found: Explanation) -> dict[str, Any]:
+def explained(explanation: Explanation) -> dict[str, Any]:
     return {
-        "connection": found.connection,
-        "summary": describe(found.change),
-        "change": change_to_dict(found.change),
-        "recorded": found.review.id if found.review else None,
-        **_trace(found.trace, found.places),
-        "notes": list(found.notes),
+        "connection": explanation.connection,
+        "summary": describe(explanation.change),
+        "change": change_to_dict(explanation.change),
+        "recorded": explanation.review.id if explanation.review else None,
+        **_trace(explanation.trace, explanation.places),
+        "notes": list(explanation.notes),
     }
 
 
@@ -386,9 +386,9 @@ class OutcomeSummary:
     why: str
 
     @classmethod
-    def of(cls, found: DecisionOutcome) -> OutcomeSummary:
+    def of(cls, decision_outcome: DecisionOutcome) -> OutcomeSummary:
         """Return the summary of an outcome."""
-        return cls(found.text, found.action, found.rule, found.why)
+        return cls(decision_outcome.text, decision_outcome.action, decision_outcome.rule, decision_outcome.why)
 
 
 @dataclass(frozen=True)
@@ -404,9 +404,9 @@ class DifferentDecision:
     now: OutcomeSummary
 
     @classmethod
-    def of(cls, found: SimulatedDecision) -> DifferentDecision:
+    def of(cls, simulated: SimulatedDecision) -> DifferentDecision:
         """Return the record of a change that was simulated."""
-        r, then, now = found.review, OutcomeSummary.of(found.then), OutcomeSummary.of(found.now)
+        r, then, now = simulated.review, OutcomeSummary.of(simulated.then), OutcomeSummary.of(simulated.now)
         return cls(r.id, r.summary, r.kind, r.status, r.first_seen, then, now)
 
 

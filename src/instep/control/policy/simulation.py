@@ -104,14 +104,14 @@ def simulate(
 
 
 def _changes(recorded: Sequence[Review]) -> tuple[dict[str, Change], tuple[str, ...]]:
-    found: dict[str, Change] = {}
+    changes: dict[str, Change] = {}
     unread = []
     for review in recorded:
         try:
-            found[review.id] = change_from_dict(review.change)
+            changes[review.id] = change_from_dict(review.change)
         except (SchemaError, LookupError, TypeError):
             unread.append(review.id)
-    return found, tuple(unread)
+    return changes, tuple(unread)
 
 
 def _decided(

@@ -71,7 +71,7 @@ class ChangeList(QueryWork):
         """Return the changes with what stands beside them."""
         store = context.store
         elsewhere, rows = store.changes.count_elsewhere(items, context.scope), store.changes.rows(items)
-        comments = store.comments.counts([one.id for one in items])
+        comments = store.comments.counts([item.id for item in items])
         return [
             ListedChange(
                 **vars(one),

@@ -115,7 +115,7 @@ _MOST = 2_000
 def _accepted_as(ref: kinds.Ref, recorded: Sequence[Review]) -> kinds.Ref:
     """Return the name under which a table was accepted, if a change says that it was renamed since."""
     changes = (change_from_dict(review.change) for review in recorded if review.kind == kinds.TableRenamed.kind)
-    return next((one.before.ref for one in changes if isinstance(one, kinds.TableRenamed)), ref)
+    return next((change.before.ref for change in changes if isinstance(change, kinds.TableRenamed)), ref)
 
 
 def _columns(before: Table | None, now: Table | None, recorded: Sequence[Review]) -> list[ComparedColumn]:
@@ -143,8 +143,8 @@ def _by_column(recorded: Sequence[Review]) -> Mapping[str, list[tuple[Review, ki
         names = {review.column}
         if isinstance(change, kinds.ColumnRenamed):
             names = {change.before.name, change.after.name}
-        for one in filter(None, names):
-            found.setdefault(one, []).append((review, change))
+        for name in filter(None, names):
+            found.setdefault(name, []).append((review, change))
     return found
 
 

@@ -102,7 +102,9 @@ class PolicyTested(QueryWork):
     def find(self, context: QueryContext, query: RunPolicyCases) -> TestedPolicy:
         """Decide the cases and compare. Raises ProjectError for a case that is none."""
         name = context.connection(query.connection)
-        return TestedPolicy(tuple(tested(one) for one in run_cases(context.project, name, sample_cases(query.cases))))
+        return TestedPolicy(
+            tuple(tested(run_case) for run_case in run_cases(context.project, name, sample_cases(query.cases)))
+        )
 
 
 class PolicySimulated(QueryWork):
@@ -229,8 +231,8 @@ class RolloutMembers(QueryWork):
         """Return connections by wave and name."""
         behind = (after[0], after[1]) if after else None
         id = rollout_of(context, query.rollout).id
-        found = context.store.rollouts.members(id, statuses=query.status, after=behind, limit=limit)
-        return [RolloutMember.of(one) for one in found]
+        members = context.store.rollouts.members(id, statuses=query.status, after=behind, limit=limit)
+        return [RolloutMember.of(one) for one in members]
 
     def place(self, item: RolloutMember) -> Sequence[Any]:
         """Return the connection's wave and name."""

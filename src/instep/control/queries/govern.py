@@ -153,7 +153,7 @@ class RouteList(QueryWork):
     ) -> Sequence[NotificationRoute]:
         """Return routes in their order."""
         behind = (after[0], after[1]) if after else ("", -1)
-        later = (one for one in _routes(context, behind[0]) if (one.connection, one.number) > behind)
+        later = (route for route in _routes(context, behind[0]) if (route.connection, route.number) > behind)
         return list(islice(later, limit))
 
     def place(self, item: NotificationRoute) -> Sequence[Any]:

@@ -59,10 +59,10 @@ class TableOutcome:
     error: str
 
     @classmethod
-    def of(cls, found: TableRun) -> TableOutcome:
+    def of(cls, table_run: TableRun) -> TableOutcome:
         """Return the outcome that the store has on record."""
-        counted = {name: value for name, value in vars(found).items() if name not in ("run", "table")}
-        return cls(".".join(filter(None, found.table)), found.table, **counted)
+        counted = {name: value for name, value in vars(table_run).items() if name not in ("run", "table")}
+        return cls(".".join(filter(None, table_run.table)), table_run.table, **counted)
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ class RunTableList(QueryWork):
         """Return what the run did to each table."""
         found = context.owned("run", query.run, context.store.runs.get)
         behind = (after[0], after[1]) if after else None
-        return [TableOutcome.of(one) for one in context.store.runs.tables(found.id, query.status, behind, limit)]
+        return [TableOutcome.of(table) for table in context.store.runs.tables(found.id, query.status, behind, limit)]
 
     def place(self, item: TableOutcome) -> Sequence[Any]:
         """Return the table's schema and name."""
@@ -328,9 +328,9 @@ class VersionDetails(QueryWork):
 
     def find(self, context: QueryContext, query: GetVersion) -> SchemaDocument:
         """Return the schema that the version is."""
-        for found in schema_history.versions(context.store, context.connection(query.connection), query.side):
-            if found.version == query.version:
-                return SchemaDocument.of(context.store, found)
+        for version in schema_history.versions(context.store, context.connection(query.connection), query.side):
+            if version.version == query.version:
+                return SchemaDocument.of(context.store, version)
         raise NotFound.of("version", str(query.version))
 
 

@@ -192,7 +192,7 @@ class SelectedColumns(QueryWork):
         table = states.table(ref)
         there = part.destination_table(table.path)
         begin = after[0] if after else 0
-        listed = [one for one in listing.columns(table) if one.column in table.by_name]
+        listed = [column for column in listing.columns(table) if column.column in table.by_name]
         return [
             _column(states, table, one, number, there)
             for number, one in enumerate(listed[begin : begin + limit], begin + 1)
@@ -240,7 +240,7 @@ def _schema(listing: ObjectListing, name: str, tables: int) -> SelectedSchema:
 def _table(states: TableStates, ref: Ref, matching: int) -> SelectedTable:
     listing, table = states.listing, states.table(ref)
     settings = listing.place.settings(table)
-    columns = [one for one in listing.columns(table) if one.column in table.by_name]
+    columns = [column for column in listing.columns(table) if column.column in table.by_name]
     own, on = listing.table(table), sum(one.enabled for one in columns)
     state: Literal["on", "some", "off"] = "off" if not own.enabled else "on" if on == len(columns) else "some"
     return SelectedTable(
@@ -264,17 +264,17 @@ def _table(states: TableStates, ref: Ref, matching: int) -> SelectedTable:
     )
 
 
-def _column(states: TableStates, table: Table, one: Listed, number: int, there: Table | None) -> SelectedColumn:
+def _column(states: TableStates, table: Table, item: Listed, number: int, there: Table | None) -> SelectedColumn:
     listing = states.listing
-    column, known = table.by_name[one.column], listing.place.accepted.get(table.ref)
+    column, known = table.by_name[item.column], listing.place.accepted.get(table.ref)
     accepted = known.by_name.get(column.name) if known else None
     landed = _landed(there, accepted or column)
     settings = listing.place.settings(table)
     return SelectedColumn(
-        **_common(states, one, SwitchTarget(table.schema, table, column)),
+        **_common(states, item, SwitchTarget(table.schema, table, column)),
         number=number,
         name=column.name,
-        hashed=bool(one.hashed),
+        hashed=bool(item.hashed),
         native=column.native,
         source_type=str(column.type),
         accepted_type=str(accepted.type) if accepted else "",
@@ -294,25 +294,25 @@ def _landed(there: Table | None, column: Column) -> Column | None:
     return next((one for one in there.columns if column.name in (one.alias, one.name)), None)
 
 
-def _common(states: TableStates, one: Listed, target: SwitchTarget) -> dict[str, Any]:
-    switch = states.listing.switches.get((one.schema, one.table, one.column))
-    ref = (one.schema, one.table)
-    problem = states.problem(ref, one.column)
+def _common(states: TableStates, item: Listed, target: SwitchTarget) -> dict[str, Any]:
+    switch = states.listing.switches.get((item.schema, item.table, item.column))
+    ref = (item.schema, item.table)
+    problem = states.problem(ref, item.column)
     return {
-        "path": one.path,
-        "enabled": one.enabled,
-        "why": one.why,
+        "path": item.path,
+        "enabled": item.enabled,
+        "why": item.why,
         "chosen": switch is not None and switch.is_chosen,
-        "lock": _lock(states, one, target) or (problem if not states.is_listed(ref) else ""),
+        "lock": _lock(states, item, target) or (problem if not states.is_listed(ref) else ""),
         "problem": problem,
-        "since": one.since,
-        "who": one.who,
+        "since": item.since,
+        "who": item.who,
     }
 
 
-def _lock(states: TableStates, one: Listed, target: SwitchTarget) -> str:
+def _lock(states: TableStates, item: Listed, target: SwitchTarget) -> str:
     try:
-        check(states.listing.place, "off" if one.enabled else "on", target)
+        check(states.listing.place, "off" if item.enabled else "on", target)
     except InstepError as error:
         return error.message
     return ""

@@ -72,11 +72,11 @@ class VersionComparison(QueryWork):
 
     def page_summary(self, context: QueryContext, query: CompareVersions) -> ComparedVersions:
         """Return the versions and how much differs."""
-        return ComparedVersions(*self._versions, len(self._changes), sum(one.breaking for one in self._changes))
+        return ComparedVersions(*self._versions, len(self._changes), sum(change.breaking for change in self._changes))
 
     def _compare(self, context: QueryContext, query: CompareVersions) -> None:
         store, name = context.store, context.connection(query.connection)
-        known = {one.version: one for one in schema_history.versions(store, name, query.side)}
+        known = {version.version: version for version in schema_history.versions(store, name, query.side)}
         for number in (query.before, query.after):
             if number != EMPTY and number not in known:
                 raise NotFound.of("version", str(number))

@@ -152,14 +152,14 @@ def _may_have_target(spec: Mapping[str, Any]) -> bool:
 
 def _summary(
     context: QueryContext,
-    found: Managed,
+    managed: Managed,
     run: Run | None,
     waiting: int,
     status: ConnectionState,
     namespaces: dict[str, str],
 ) -> ConnectionSummary:
     """Return one summary. What the server keeps names both its ends: their sections are not read for it."""
-    name, spec, own = found.name, found.spec, found.by == "file"
+    name, spec, own = managed.name, managed.spec, managed.by == "file"
     destination = context.project.destination_of(name) if own else str(spec["destination"])
     if destination not in namespaces:
         namespaces[destination] = _namespace(context, destination)
@@ -169,11 +169,11 @@ def _summary(
         destination=destination,
         namespace=str(spec.get("namespace") or namespaces[destination] or name),
         policy=str(spec.get("policy") or ""),
-        tags=tuple(found.tags),
+        tags=tuple(managed.tags),
         status=status,
         waiting=waiting,
         last_run=run,
-        managed_by=found.by,
+        managed_by=managed.by,
     )
 
 
@@ -240,7 +240,7 @@ class QueueList(QueryWork):
             limit=limit,
             whole=False,
         )
-        names = [one.name for one in fields(JobSummary)]
+        names = [field.name for field in fields(JobSummary)]
         return [JobSummary(**{name: getattr(job, name) for name in names}) for job in found]
 
     def place(self, item: JobSummary) -> Sequence[Any]:

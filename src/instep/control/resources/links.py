@@ -77,8 +77,8 @@ def _shard_problems(
 
 def _of_file(project: Project) -> Mapping[str, ConnectionSection]:
     own = getattr(project, "own", project.model)
-    found: Mapping[str, ConnectionSection] = own.connections
-    return found
+    sections: Mapping[str, ConnectionSection] = own.connections
+    return sections
 
 
 def _destination(project: Project, section: ConnectionSection) -> str:

@@ -60,8 +60,8 @@ def _of_source(project: Project, store: Store, source: str) -> set[str]:
 
 def _of_file(project: Project) -> Mapping[str, ConnectionSection]:
     own = project.own if isinstance(project, ServedProject) else project.model
-    found: Mapping[str, ConnectionSection] = own.connections
-    return found
+    sections: Mapping[str, ConnectionSection] = own.connections
+    return sections
 
 
 def _logs(project: Project, store: Store, names: Collection[str]) -> dict[str, Mapping[str, Any]]:

@@ -145,9 +145,9 @@ class Resources:
     def names(self, kind: ObjectKind, any_of: Iterable[Link]) -> set[str]:
         """Return the names of all objects that have one of these links."""
         one = frozenset(any_of)
-        own = self._sections(kind)
-        mine = {name for name, section in own.items() if one.intersection(links_of(self.project, section))}
-        return mine | {name for name in self.store.objects.linked(kind, one) if name not in own}
+        sections = self._sections(kind)
+        mine = {name for name, section in sections.items() if one.intersection(links_of(self.project, section))}
+        return mine | {name for name in self.store.objects.linked(kind, one) if name not in sections}
 
     def count(self, kind: ObjectKind, *, name: str = "", links: Iterable[Link] = ()) -> int:
         required = tuple(links)
@@ -395,8 +395,8 @@ def _previewed(
     return replace(_of_server(before), spec=spec, tags=tags)
 
 
-def _of_server(found: StoredObject) -> Managed:
-    return Managed(**{**vars(found), "spec": masked(found.spec)}, by="server")
+def _of_server(stored_object: StoredObject) -> Managed:
+    return Managed(**{**vars(stored_object), "spec": masked(stored_object.spec)}, by="server")
 
 
 def _file_id(kind: ObjectKind, name: str) -> str:

@@ -74,10 +74,10 @@ def begin(store: Store, key: ApiKey, secret: str | None = None) -> StartedSessio
     with store.transaction():
         store.sessions.begin(_digest(token), key.id, store.sessions.now() + LASTS, secret)
         store.audit.add(f"{key.name} ({key.id})", "session.begin", key.id, {})
-    found = session_of(store, token)
-    if found is None:
+    session = session_of(store, token)
+    if session is None:
         raise InstepError(f"API key {key.id} was revoked meanwhile", hint="sign in with another one")
-    return StartedSession(found, token)
+    return StartedSession(session, token)
 
 
 def session_of(store: Store, token: str) -> Session | None:

@@ -91,9 +91,9 @@ def advance(store: Store, id: str, who: str, *, every: bool = False) -> tuple[Jo
     way is returned."""
     with store.transaction():
         id = store.rollouts.get(id).id
-        if (found := under_way(store, id)) and not found.options["back"]:
-            return found, False
-        _check_idle(found)
+        if (job := under_way(store, id)) and not job.options["back"]:
+            return job, False
+        _check_idle(job)
         return _enqueue(store, id, to_advance(store, id, every=every), who), True
 
 
@@ -133,11 +133,11 @@ def withdraw(store: Store, id: str, who: str) -> None:
                 store.jobs.cancel(job.id, who)
 
 
-def _check_idle(found: Job | None) -> None:
-    if found is not None:
+def _check_idle(job: Job | None) -> None:
+    if job is not None:
         raise Conflict(
-            f"rollout {found.key} is carried on by workers (job {found.id})",
-            hint=f"wait for it, or `instep rollout stop {found.key}`: it ends with the runs that are under way",
+            f"rollout {job.key} is carried on by workers (job {job.id})",
+            hint=f"wait for it, or `instep rollout stop {job.key}`: it ends with the runs that are under way",
         )
 
 

@@ -49,11 +49,11 @@ def listed(place: SwitchedConnection, *, columns: bool = False) -> list[Listed]:
     return list(ObjectListing(place, columns).all()) if place.known.tables else []
 
 
-def tree(place: SwitchedConnection, found: Sequence[Listed]) -> dict[str, Any]:
+def tree(place: SwitchedConnection, objects: Sequence[Listed]) -> dict[str, Any]:
     """Return `schema_change_handling` and `schemas`, nested as in a schema config: `enabled` everywhere, `hashed`
     for columns; without `tables` and `columns` where none are listed."""
     schemas: dict[str, Any] = {}
-    for one in found:
+    for one in objects:
         node = schemas.setdefault(one.schema, {"enabled": True})
         if one.table:
             node = node.setdefault("tables", {}).setdefault(one.table, {"enabled": True})

@@ -28,7 +28,7 @@ _CATALOGS = 6
 @lru_cache(maxsize=_CATALOGS)
 def _destination(store: Store, connection: str, version: int) -> CatalogDocument:
     found = CatalogDocument.of(store.schemas.document(connection, "destination", version))
-    by_source_name = {one.get("alias", ""): one for one in found.tables.values()}
+    by_source_name = {table.get("alias", ""): table for table in found.tables.values()}
     return replace(found, tables={("", path): one for path, one in by_source_name.items()})
 
 
@@ -84,15 +84,15 @@ class PartialSelection:
     def listing(self, refs: Iterable[Ref]) -> ObjectListing:
         """Return the listing in which these tables have their columns, and all that were switched."""
         switches = self.store.switches.of(self.connection)
-        ids = {one.table_id for one in switches if one.table_id}
+        ids = {switch.table_id for switch in switches if switch.table_id}
         moved = {ref for ref, one in self.source.tables.items() if one.get("id") in ids} if ids else set()
         whole = {*refs, *(one.ref for one in switches if one.table), *moved}
         seen = replace(self.seen, catalog=self.source.catalog(whole))
         place = place_in(self.project, self.store, self.connection, seen, self.accepted.catalog(whole))
-        found = ObjectListing(place, columns=True)
+        object_listing = ObjectListing(place, columns=True)
         if not self.version:
-            found.upcoming = self._upcoming(place, found)
-        return found
+            object_listing.upcoming = self._upcoming(place, object_listing)
+        return object_listing
 
     def _upcoming(self, place: SwitchedConnection, listing: ObjectListing) -> UpcomingObjects:
         on = frozenset(t.ref for t in place.source.tables if t.path in place.now.on and t.ref not in place.denied)

@@ -170,15 +170,15 @@ def _columns(place: _Place, table: Table, before: Sequence[LoadedColumn]) -> Ite
         yield ColumnRead(column, there if on else None, hashed(place.now, table.ref, column.name))
 
 
-def _has(there: Mapping[Ref, Table] | None, one: ReselectedColumn) -> bool:
+def _has(there: Mapping[Ref, Table] | None, column: ReselectedColumn) -> bool:
     """True if the source has the column: one that it has dropped waits for a decision, and nobody has chosen it."""
     if there is None:
         return True
-    table = there.get(one.table.ref)
+    table = there.get(column.table.ref)
     return table is not None and any(
-        c.name == one.column.name or (c.id and c.id == one.column.id) for c in table.columns
+        c.name == column.column.name or (c.id and c.id == column.column.id) for c in table.columns
     )
 
 
-def _whole(place: _Place, one: ReselectedColumn) -> bool:
-    return is_read_again(one.table.ref, one.column, one.what, place.policy, place.tags)
+def _whole(place: _Place, column: ReselectedColumn) -> bool:
+    return is_read_again(column.table.ref, column.column, column.what, place.policy, place.tags)

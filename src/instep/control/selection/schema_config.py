@@ -107,8 +107,8 @@ class _View:
         self.place, self.naming = place, naming
         self.named = named(place, naming, detailed)
 
-    def schema(self, found: list[Listed]) -> SchemaEntry:
-        head, *rest = found
+    def schema(self, objects: list[Listed]) -> SchemaEntry:
+        head, *rest = objects
         tables: list[list[Listed]] = []
         for one in rest:
             if one.column:
@@ -117,8 +117,8 @@ class _View:
                 tables.append([one])
         return SchemaEntry(head.schema, self.naming.namespace, head.enabled, tuple(map(self.table, tables)))
 
-    def table(self, found: list[Listed]) -> TableConfig:
-        head, *columns = found
+    def table(self, objects: list[Listed]) -> TableConfig:
+        head, *columns = objects
         ref = head.schema, head.table
         table = self.place.known.get(ref)
         named = self.named.get(ref)
@@ -146,44 +146,44 @@ class _View:
         key = self.place.settings(known).key if known else ()
         return key or (accepted.key if accepted else ()) or (known.key if known else ())
 
-    def table_lock(self, one: Listed, table: Table | None) -> Lock | None:
-        ref = one.schema, one.table
+    def table_lock(self, item: Listed, table: Table | None) -> Lock | None:
+        ref = item.schema, item.table
         if table is None or ref not in self.place.source.by_ref:
             return Lock("DELETED")
         why = self.place.denied.get(ref) or self.unusable.get(ref, "")
-        return Lock("OTHER", why) if why else self.lock(one, SwitchTarget(one.schema, table), "OTHER")
+        return Lock("OTHER", why) if why else self.lock(item, SwitchTarget(item.schema, table), "OTHER")
 
     @property
     def unusable(self) -> Mapping[tuple[str, ...], str]:
         return self.named.unusable
 
-    def column(self, one: Listed) -> ColumnConfig:
-        ref = one.schema, one.table
+    def column(self, item: Listed) -> ColumnConfig:
+        ref = item.schema, item.table
         table = self.place.known.get(ref)
-        column = table.by_name.get(one.column) if table else None
+        column = table.by_name.get(item.column) if table else None
         named = self.named.get(ref)
-        alias = named.by_name.get(one.column) if named else None
+        alias = named.by_name.get(item.column) if named else None
         return ColumnConfig(
-            one.column,
-            alias.alias if alias else one.column,
-            one.enabled,
-            bool(one.hashed),
-            key=one.column in self.key(ref),
-            lock=self.column_lock(one, table, column),
+            item.column,
+            alias.alias if alias else item.column,
+            item.enabled,
+            bool(item.hashed),
+            key=item.column in self.key(ref),
+            lock=self.column_lock(item, table, column),
         )
 
-    def column_lock(self, one: Listed, table: Table | None, column: Column | None) -> Lock | None:
-        at_source = self.place.source.get((one.schema, one.table))
-        if table is None or column is None or at_source is None or one.column not in at_source.by_name:
+    def column_lock(self, item: Listed, table: Table | None, column: Column | None) -> Lock | None:
+        at_source = self.place.source.get((item.schema, item.table))
+        if table is None or column is None or at_source is None or item.column not in at_source.by_name:
             return Lock("DELETED")
-        if one.column in (*self.key(table.ref), self.place.settings(table).cursor or table.cursor):
+        if item.column in (*self.key(table.ref), self.place.settings(table).cursor or table.cursor):
             return Lock("SYSTEM_COLUMN")
-        why = self.place.denied.get((*table.ref, one.column)) or self.unusable.get((*table.ref, one.column), "")
-        return Lock("OTHER", why) if why else self.lock(one, SwitchTarget(one.schema, table, column), "OTHER")
+        why = self.place.denied.get((*table.ref, item.column)) or self.unusable.get((*table.ref, item.column), "")
+        return Lock("OTHER", why) if why else self.lock(item, SwitchTarget(item.schema, table, column), "OTHER")
 
-    def lock(self, one: Listed, target: SwitchTarget, reason: Reason) -> Lock | None:
+    def lock(self, item: Listed, target: SwitchTarget, reason: Reason) -> Lock | None:
         """Return the lock that prevents switching it to the other side."""
-        verb: Verb = "off" if one.enabled else "on"
+        verb: Verb = "off" if item.enabled else "on"
         try:
             check(self.place, verb, target)
         except Blocked as error:

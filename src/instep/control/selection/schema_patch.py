@@ -88,9 +88,9 @@ def switched(place: SwitchedConnection, on: bool) -> tuple[SwitchStep, ...]:
 
 
 def _all(
-    place: SwitchedConnection, verb: Verb, found: list[Listed], switches: Mapping[str, Switch]
+    place: SwitchedConnection, verb: Verb, objects: list[Listed], switches: Mapping[str, Switch]
 ) -> Iterator[SwitchStep]:
-    for one in found:
+    for one in objects:
         table = place.known.get((one.schema, one.table)) if one.table else None
         if one.table and table is None:
             continue
@@ -214,13 +214,13 @@ class _Patching:
 def precreated(patch: ConfigPatch) -> list[Switch]:
     """Return the switches of a config that is made before anything is known of the source; they wait for their
     objects."""
-    found: list[Switch] = []
+    switches: list[Switch] = []
     for schema, s in patch.schemas.items():
-        found += [Switch(schema, enabled=s.enabled)] if s.enabled is not None else []
+        switches += [Switch(schema, enabled=s.enabled)] if s.enabled is not None else []
         for table, t in s.tables.items():
-            found += [Switch(schema, table, enabled=t.enabled)] if t.enabled is not None else []
-            found += [Switch(schema, table, c, p.enabled, p.hashed) for c, p in t.columns.items() if _has_setting(p)]
-    return found
+            switches += [Switch(schema, table, enabled=t.enabled)] if t.enabled is not None else []
+            switches += [Switch(schema, table, c, p.enabled, p.hashed) for c, p in t.columns.items() if _has_setting(p)]
+    return switches
 
 
 def _has_setting(patch: ColumnPatch) -> bool:

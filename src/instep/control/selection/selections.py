@@ -195,9 +195,9 @@ def check(place: SwitchedConnection, verb: Verb, target: SwitchTarget) -> None:
     if verb in ("hash", "unhash") and target.column is None:
         raise InstepError(f"only columns are hashed, {target.path} is none", hint=f"name one: {target.path}.COLUMN")
     # the file is the truth about what it names itself
-    found = _conflict(place.file, verb, target)
-    if found:
-        section, entry, change = found
+    conflict = _conflict(place.file, verb, target)
+    if conflict:
+        section, entry, change = conflict
         raise Blocked(f"{place.line(section, entry)} says so of {target.path}", hint=f"change it there: {change}")
     if verb == "off":
         _check_role(place, target, "switched off", "hash it instead, or switch the table off")
@@ -355,12 +355,12 @@ def hashing(place: SwitchedConnection, reviews: Sequence[Review]) -> list[Switch
     return out
 
 
-def answer_hashed(project: Project, store: Store, found: Sequence[Review], status: Answer, who: str) -> list[Review]:
+def answer_hashed(project: Project, store: Store, reviews: Sequence[Review], status: Answer, who: str) -> list[Review]:
     """Answer the changes, and what they accept is hashed; all or nothing. Errors are those of `hashing`."""
-    of = {name: place_of(project, store, name) for name in dict.fromkeys(r.connection for r in found)}
-    turned = [(place, hashing(place, [r for r in found if r.connection == name])) for name, place in of.items()]
+    of = {name: place_of(project, store, name) for name in dict.fromkeys(r.connection for r in reviews)}
+    turned = [(place, hashing(place, [r for r in reviews if r.connection == name])) for name, place in of.items()]
     with store.transaction():
-        done = answer(store, found, status, who)
+        done = answer(store, reviews, status, who)
         for place, steps in turned:
             switch(place, steps, who)
     return done

@@ -100,10 +100,10 @@ class TableStates:
     def _closed(self) -> Counter[Ref]:
         """By table that is not supported as a whole or in part: the number of such columns."""
         flaws = (path for path in self.part.source.flaws if not self._has_name((path[0], path[1]), "".join(path[2:])))
-        found: Counter[Ref] = Counter()
+        counter: Counter[Ref] = Counter()
         for path in {*self.listing.place.denied, *flaws}:
-            found[path[0], path[1]] += len(path) > 2
-        return found
+            counter[path[0], path[1]] += len(path) > 2
+        return counter
 
     def _has_name(self, ref: Ref, column: str) -> bool:
         """Return True for what is accepted, which has a name at the destination."""
@@ -128,7 +128,7 @@ class TableStates:
 
     @cached_property
     def _switched(self) -> frozenset[Ref]:
-        return frozenset(one.ref for one in self.listing.switches.values() if one.is_chosen)
+        return frozenset(switch.ref for switch in self.listing.switches.values() if switch.is_chosen)
 
     @cached_property
     def _rejected(self) -> frozenset[tuple[str, str, str]]:

@@ -300,16 +300,16 @@ def statements(steps: Sequence[Step]) -> list[str]:
     """Return the statements in Spark SQL, as for Iceberg. Partitions come with the table, or with its next whole
     load."""
     by = {s.table: _sql_columns(s.change) for s in steps if isinstance(s.change, SetLayout)}
-    anew = {s.table for s in steps if isinstance(s.change, TableAdded | TableReplaced)}
+    created = {s.table for s in steps if isinstance(s.change, TableAdded | TableReplaced)}
     out: list[str] = []
-    for one in steps:
-        if not isinstance(one.change, SetLayout):
-            found = spark_sql.statements([one], "delta")
-            made = isinstance(one.change, TableAdded | TableReplaced) and by.get(one.table)
+    for step in steps:
+        if not isinstance(step.change, SetLayout):
+            found = spark_sql.statements([step], "delta")
+            made = isinstance(step.change, TableAdded | TableReplaced) and by.get(step.table)
             out += [line.replace("\n) USING delta", f"\n) USING delta\nPARTITIONED BY ({made})") for line in found]
-        elif one.table not in anew:
-            clause = f"partitioned by ({by[one.table]})" if by[one.table] else "not partitioned"
-            out.append(f"-- the next whole load leaves {'.'.join(one.table)} {clause}")
+        elif step.table not in created:
+            clause = f"partitioned by ({by[step.table]})" if by[step.table] else "not partitioned"
+            out.append(f"-- the next whole load leaves {'.'.join(step.table)} {clause}")
     return out
 
 
@@ -329,11 +329,11 @@ class DeltaDdl(DeltaFacet):
     ) -> None:
         """Execute all steps of one table; steps that a crashed run has done already are skipped. A shard's steps are
         retried as long as others only load their rows meanwhile."""
-        own = Rewriting(workers, self.upsert_rows)
+        rewriting = Rewriting(workers, self.upsert_rows)
         if commit.part:
-            retry_commit(lambda: _execute(self.warehouse, ref, steps, after, commit, own))
+            retry_commit(lambda: _execute(self.warehouse, ref, steps, after, commit, rewriting))
         else:
-            _execute(self.warehouse, ref, steps, after, commit, own)
+            _execute(self.warehouse, ref, steps, after, commit, rewriting)
 
     def undrop_table(self, ref: Ref, table: Table, commit: Commit) -> None:
         """Bring back a dropped table under its name with its rows; do nothing if it is back already."""

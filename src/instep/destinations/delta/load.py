@@ -80,7 +80,7 @@ def overwrite(
         record = with_stored(fresh, fields, {})
     added = (copied if copy else adopted)(state, fields, files, commit.run, by)
     rows = sum(rows_of(a) for a in added)
-    record = record.after_load(commit, rows, files, new=rows, anew=True)
+    record = record.after_load(commit, rows, files, new=rows, replaces_rows=True)
     change = DeltaCommit(state, record, fields if pending else None, added, [*state.paths], by=by)
     version = change.land("WRITE", commit, warehouse)
     if not copy:

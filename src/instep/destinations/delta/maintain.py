@@ -71,15 +71,15 @@ def _files(warehouse: Warehouse, ref: Ref, work: MaintenanceSpec) -> Maintained:
     done = Maintained(count, count, size, size)
     if state.state() is None:
         return replace(done, notes=("its files are left as they are: it has not been loaded yet",))
-    found = _bins(state, replace(work.how, target_file_size=_target_size(state) or work.how.target_file_size))
-    weight = sum(_size(one) for one in found)
-    if work.dry_run or not found:
-        old = sum(map(len, found))
-        return replace(done, rewritten=old, bytes_rewritten=weight, files=count - old + len(found))
+    actions = _bins(state, replace(work.how, target_file_size=_target_size(state) or work.how.target_file_size))
+    weight = sum(_size(one) for one in actions)
+    if work.dry_run or not actions:
+        old = sum(map(len, actions))
+        return replace(done, rewritten=old, bytes_rewritten=weight, files=count - old + len(actions))
     session = work.session() if weight > SPARK_BYTES else None
     rows, number = 0, 0
-    for group in grouped([(0, _size(one)) for one in found], 0, COMMIT_BYTES):
-        bins = [found[i] for i in group if all(unquote(f["path"]) in state.own for f in found[i])]
+    for group in grouped([(0, _size(one)) for one in actions], 0, COMMIT_BYTES):
+        bins = [actions[i] for i in group if all(unquote(f["path"]) in state.own for f in actions[i])]
         change = DeltaCommit(state, state.record, keeps_rows=True)
         change.remove = sorted(unquote(f["path"]) for one in bins for f in one)
         places = {path: at for at, path in enumerate(state.paths)}
@@ -120,13 +120,13 @@ def _target_size(state: DeltaTableState) -> int:
     text = state.configuration.get("delta.targetFileSize", "")
     if not text:
         return 0
-    found = _BYTES.fullmatch(text.strip().casefold())
-    if not found:
+    match = _BYTES.fullmatch(text.strip().casefold())
+    if not match:
         raise DestinationError(
             f"table {named(state.ref)}: its property delta.targetFileSize is {text!r}, which is no size",
             hint="set it to one such as `128mb`, or to a number of bytes",
         )
-    return int(found[1]) << 10 * ("bkmgt".index(found[2]) if found[2] else 0)
+    return int(match[1]) << 10 * ("bkmgt".index(match[2]) if match[2] else 0)
 
 
 def _size(files: Sequence[Action]) -> int:

@@ -40,7 +40,7 @@ from instep.destinations.delta.rows import (
 from instep.destinations.delta.table_state import DeltaTableState, named, require
 from instep.destinations.delta.tasks import fits_in_process
 from instep.destinations.delta.warehouse import Warehouse
-from instep.destinations.equal_rows import WholeCompare, set_equal_aside
+from instep.destinations.equal_rows import WholeTableComparison, set_equal_aside
 from instep.destinations.types import duckdb_primitive
 from instep.errors import DestinationError
 from instep.schema.catalog.types import Uuid
@@ -57,8 +57,8 @@ def _since(change: DeltaCommit, files: Sequence[StagedFile], how: Merge, commit:
     names = [f.name for f in state.fields]
     with engine() as db:
         db.register("t", table_rows(state, [column]))
-        found = db.execute(f"SELECT f, p FROM t WHERE c0 >= CAST(? AS {spelled})", [low]).fetchnumpy()
-        gone = np.stack([found["f"].astype(np.int64), found["p"].astype(np.int64)], axis=1)
+        arrays = db.execute(f"SELECT f, p FROM t WHERE c0 >= CAST(? AS {spelled})", [low]).fetchnumpy()
+        gone = np.stack([arrays["f"].astype(np.int64), arrays["p"].astype(np.int64)], axis=1)
     edited(change, [RowEdit(gone)], staged_at(state, names, files), commit)
     return LoadOutcome(inserted=sum(f.rows for f in files), deleted=len(gone))
 
@@ -128,7 +128,7 @@ def _upsert(
     state, how = change.state, work.how
     with engine() as db:
         keys = staged_rows(state, how.key, how.keys) if how.keys else None
-        compare = WholeCompare(
+        compare = WholeTableComparison(
             _ComparedFiles(state, work, files),
             _ComparedTable(state, work),
             len(how.key),
@@ -213,10 +213,10 @@ class DeltaMerges(DeltaLoads):
             done = _since(change, files, how, commit)
         else:
             path = _path(table_state, files, how, self.upsert_rows)
-            found = _upsert(change, files, work, commit, self.upsert_rows, path)
-            if found is None:
-                found = upsert_by_tasks(spark() if spark else None, change, files, work, commit)
-            done = found
+            load_outcome = _upsert(change, files, work, commit, self.upsert_rows, path)
+            if load_outcome is None:
+                load_outcome = upsert_by_tasks(spark() if spark else None, change, files, work, commit)
+            done = load_outcome
         left = how.deletes == "soft" and how.since is None and done.deleted > 0
         deleted = left and bool(work.system.deleted)
         before = table_state.rows

@@ -202,8 +202,8 @@ class _PartedChange:
             )
             for part in range(self.job.parts)
         ]
-        found: list[JoinedRows] = run_tasks(self.session, join, joins, "merge: join")
-        return found
+        joined_rows: list[JoinedRows] = run_tasks(self.session, join, joins, "merge: join")
+        return joined_rows
 
     def picked(self, met: Sequence[JoinedRows]) -> list[Mapping[str, PartedFile]]:
         """Read the staged rows that come: new ones are put into the change, the others are returned."""
@@ -213,9 +213,9 @@ class _PartedChange:
             for group, task in enumerate(self.staged_groups)
             if (own := _own(come, group))
         ]
-        found: list[PickedRows] = run_tasks(self.session, pick_rows, tasks, "merge: read")
-        self.change.add += [action for one in found for action in one.added]
-        return [{"updated": one.updated} for one in found if one.updated is not None]
+        picked_rows: list[PickedRows] = run_tasks(self.session, pick_rows, tasks, "merge: read")
+        self.change.add += [action for one in picked_rows for action in one.added]
+        return [{"updated": one.updated} for one in picked_rows if one.updated is not None]
 
     def rewrite(
         self,

@@ -134,8 +134,8 @@ def _range(start: int, count: int) -> pa.Array:
 
 def places(db: duckdb.DuckDBPyConnection, sql: str) -> Places:
     """Return the answer of a query whose columns are whole numbers, as lines."""
-    found = db.execute(sql).fetchnumpy()
-    return np.stack([np.asarray(c, dtype=np.int64) for c in found.values()], axis=1)
+    arrays = db.execute(sql).fetchnumpy()
+    return np.stack([np.asarray(c, dtype=np.int64) for c in arrays.values()], axis=1)
 
 
 def run(db: duckdb.DuckDBPyConnection, sql: str) -> list[tuple[Any, ...]]:
@@ -289,11 +289,11 @@ class DeltaRows(DeltaFacet):
         with engine() as db:
             db.register("k", pa.table([*key_columns, pa.array(range(len(keys)), pa.int64())], names=names))
             db.register("t", table_rows(table_state, keys.column_names, files=_may_have_keys(table_state, keys)))
-            found = db.execute(f"SELECT k.n, t.f, t.p FROM t JOIN k ON {same} ORDER BY t.f, t.p").fetchnumpy()
-        at = np.stack([found["f"].astype(np.int64), found["p"].astype(np.int64)], axis=1)
+            arrays = db.execute(f"SELECT k.n, t.f, t.p FROM t JOIN k ON {same} ORDER BY t.f, t.p").fetchnumpy()
+        at = np.stack([arrays["f"].astype(np.int64), arrays["p"].astype(np.int64)], axis=1)
         rows = rows_at(table_state, at, table_state.fields).cast(_plain(table_state.fields))
         return RowLookup(
-            rows, [int(n) for n in found["n"]], _FoundRows(table_state.record.version, table_state.own.ids, at)
+            rows, [int(n) for n in arrays["n"]], _FoundRows(table_state.record.version, table_state.own.ids, at)
         )
 
     def update_rows(self, ref: Ref, lookup: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:

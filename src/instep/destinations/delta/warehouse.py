@@ -279,14 +279,14 @@ class Folders(Warehouse):
                 found.append(DroppedFolder(place, (record["table"][0], record["table"][1]), record["id"], record["at"]))
         return sorted(found, key=lambda w: w.at, reverse=True)
 
-    def undrop(self, one: DroppedFolder) -> None:
-        assert isinstance(one.folder, Path)
-        target = self.folder(one.ref)
+    def undrop(self, folder: DroppedFolder) -> None:
+        assert isinstance(folder.folder, Path)
+        target = self.folder(folder.ref)
         with clear_errors(str(target)):
             target.parent.mkdir(parents=True, exist_ok=True)
             with suppress(OSError):
                 target.rmdir()
-            one.folder.rename(target)
+            folder.folder.rename(target)
             (target / _WAITS).unlink(missing_ok=True)
 
     def delete(self, folder: AnyPath) -> None:

@@ -105,8 +105,8 @@ class Epoch:
 
 
 def _stat(path: Path) -> list[int]:
-    found = path.stat()
-    return [found.st_dev, found.st_ino, found.st_size, found.st_ctime_ns]
+    file_stat = path.stat()
+    return [file_stat.st_dev, file_stat.st_ino, file_stat.st_size, file_stat.st_ctime_ns]
 
 
 class DatabaseFile:
@@ -222,11 +222,11 @@ class DatabaseFile:
         except duckdb.Error as error:
             if write and _REFUSED.search(str(error)):
                 raise self._refused(error) from error
-            if (found := _holder(str(error))) is None:
+            if (holder := _holder(str(error))) is None:
                 hint = "check that it is a DuckDB file of a version that this one reads, and its rights"
                 raise ConnectError(f"{self.path} cannot be opened: {_first(error)}", hint=hint) from error
             hint = "one process at a time may write a DuckDB file: close it there, then run this again"
-            return Conflict(f"{self.path} is open in {found}", hint=hint)
+            return Conflict(f"{self.path} is open in {holder}", hint=hint)
         self._instance.read_only = not write
         return None
 

@@ -126,8 +126,8 @@ class DuckDbSession(SqlSession):
         """Return whether the file has a table or view of this name, in any case."""
         return any(self.is_one_name(found, ref) for found in self.run(_TAKEN, [self.catalog, ref[1]]))
 
-    def is_one_name(self, one: Ref, other: Ref) -> bool:
-        return _folded(one) == _folded(other)
+    def is_one_name(self, ref: Ref, other: Ref) -> bool:
+        return _folded(ref) == _folded(other)
 
     def types_of(self, ref: Ref) -> dict[str, str]:
         return {name: kind for name, kind, *_ in self.run(f"DESCRIBE {self.name(*ref)}")}

@@ -156,8 +156,8 @@ class IcebergLayouts(LakeFacet):
 
     def recorded(self, refs: Iterable[Ref]) -> dict[Ref, TableLayout]:
         """Return the layouts of tables that wait for no new generation."""
-        found = self.lake.metadata(refs).items()
-        return {ref: layout_of(m) for ref, m in found if is_ours(m) and not read_pending(ref, m)}
+        metadata = self.lake.metadata(refs).items()
+        return {ref: layout_of(m) for ref, m in metadata if is_ours(m) and not read_pending(ref, m)}
 
     def partition_fault(self, term: PartitionTerm, kind: DataType) -> str:
         """Return why a column of this type cannot be partitioned so; "" if it can."""

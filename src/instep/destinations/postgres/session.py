@@ -186,9 +186,9 @@ class PostgresSession(SqlSession):
     def lock_table(self, ref: Ref) -> None:
         self.run(f"LOCK TABLE {self.name(*ref)} IN SHARE ROW EXCLUSIVE MODE")
 
-    def index_key(self, record: Record, key: Sequence[str], *, anew: bool = False) -> None:
+    def index_key(self, record: Record, key: Sequence[str], *, rebuild: bool = False) -> None:
         table = self.name(*record.ref)
-        if anew:
+        if rebuild:
             unindex(self, table)
         index(self, table, key, record.place)
 

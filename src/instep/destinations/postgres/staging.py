@@ -102,8 +102,8 @@ class PostgresStaging(Staging):
         """Check that staged rows are all there: a server that crashes empties unlogged tables, and missing rows
         would be taken for deleted ones."""
         for what, rows in self._counts.items():
-            if (found := session.count(f"SELECT count(*) FROM {self.table(what)}")) != rows:
-                why = f"{found:,} of {rows:,} staged rows are on the server: nothing was written"
+            if (count := session.count(f"SELECT count(*) FROM {self.table(what)}")) != rows:
+                why = f"{count:,} of {rows:,} staged rows are on the server: nothing was written"
                 raise StageError(why, hint="sync again")
         yield
 

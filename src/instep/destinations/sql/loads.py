@@ -76,7 +76,7 @@ class SqlLoads(SqlFacet):
             with staging.loading() as (session, found):
                 before = found.loaded.rows if found.loaded else 0
                 made, count, new = staging.exchange(session, found)
-                version = _put(session, made.after_load(commit, count, files, new=new, anew=True))
+                version = _put(session, made.after_load(commit, count, files, new=new, replaces_rows=True))
         self.database.area.consume(files)
         return LoadOutcome(inserted=count, deleted=before, version=version)
 

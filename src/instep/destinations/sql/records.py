@@ -143,12 +143,13 @@ class Record:
         files: Sequence[StagedFile] = (),
         *,
         new: int,
-        anew: bool = False,
+        replaces_rows: bool = False,
         deleted: bool = False,
     ) -> Record:
-        """Return the record after a data commit with `rows`, of which `new` are new; `anew`: all of them are in
-        `files`."""
-        was = None if anew else self.loaded
+        """Return the record after a data commit with `rows`, of which `new` are new.
+
+        `replaces_rows`: all of them are in `files`."""
+        was = None if replaces_rows else self.loaded
         loaded = LoadRecord(
             commit.run,
             commit.fence,
@@ -185,7 +186,7 @@ class Record:
             raise ShardSchemaChanged(self.table.path)
         old = self.parts.get(change.shard) or ShardRecord(change.table, uuid.uuid4().hex)
         replace(self, fence=old.fence).check(change.fence)
-        loaded = None if change.anew else old.loaded
+        loaded = None if change.replaces_rows else old.loaded
         part = replace(old, table=change.table, fence=change.fence, loaded=loaded, version=old.version + 1)
         return replace(self, parts={**self.parts, change.shard: part}, shape=self.shape + 1)
 

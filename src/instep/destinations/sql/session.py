@@ -159,9 +159,9 @@ class SqlSession(ABC):
     def is_taken(self, ref: Ref) -> bool:
         """Return whether anything has this name."""
 
-    def is_one_name(self, one: Ref, other: Ref) -> bool:
+    def is_one_name(self, ref: Ref, other: Ref) -> bool:
         """Return whether there is one table of both names at most."""
-        return one == other
+        return ref == other
 
     @abstractmethod
     def types_of(self, ref: Ref) -> dict[str, str]:
@@ -193,8 +193,8 @@ class SqlSession(ABC):
         """Lock the table against other writers until the transaction ends."""
         return
 
-    def index_key(self, record: Record, key: Sequence[str], *, anew: bool = False) -> None:
-        """Index the key of a record's table, `anew` in the place of the index on another one."""
+    def index_key(self, record: Record, key: Sequence[str], *, rebuild: bool = False) -> None:
+        """Index the key of a record's table, `rebuild` in the place of the index on another one."""
         return
 
     def is_unique(self, table: str, key: Sequence[str]) -> bool:

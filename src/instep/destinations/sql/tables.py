@@ -153,9 +153,10 @@ def swap_in(session: SqlSession, record: Record) -> Record:
 
 def _refuse_dependants(session: SqlSession, ref: Ref, what: str, columns: Iterable[str] | None = None) -> None:
     """Raise IllegalChange, and list them, if anything of others would break: nothing is dropped in cascade."""
-    if found := session.dependants(ref, columns):
+    if dependants := session.dependants(ref, columns):
+        needs = "needs" if len(dependants) == 1 else "need"
         raise IllegalChange(
-            f"{what} cannot be changed: somebody else's {', '.join(found)} {'needs' if len(found) == 1 else 'need'} it",
+            f"{what} cannot be changed: somebody else's {', '.join(dependants)} {needs} it",
             hint=f"drop that first, then run this again: table {named(ref)} is left as it is",
         )
 
@@ -228,7 +229,7 @@ def _columns(session: SqlSession, record: Record, steps: Sequence[Step], target:
     # the names that the columns of the key have had; an index goes along with a rename, not with a rewrite
     before = {s.column.name: s.place if s.rewrite is None else "" for s in evolution.columns}
     if tuple(before[k] for k in target.key) != record.table.key:
-        session.index_key(made, target.key, anew=True)
+        session.index_key(made, target.key, rebuild=True)
     return with_types(session, made)
 
 

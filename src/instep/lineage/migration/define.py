@@ -59,40 +59,40 @@ def declared(words: SqlWords) -> str:
     return " ".join(words.since(first).split())
 
 
-def described(words: SqlWords, found: ColumnDefinition) -> ColumnDefinition:
+def described(words: SqlWords, definition: ColumnDefinition) -> ColumnDefinition:
     """Read the constraints and options of a column to their end."""
-    if found.declared.lower() in SERIAL:
-        found = replace(found, nullable=False, default=f"nextval({found.name})")
+    if definition.declared.lower() in SERIAL:
+        definition = replace(definition, nullable=False, default=f"nextval({definition.name})")
     while words.next is not None and not (words.is_next(",") or words.is_next(")")):
         if words.skip("CONSTRAINT"):
             words.name()
-        found = _one(words, found)
-    return found
+        definition = _one(words, definition)
+    return definition
 
 
-def _one(words: SqlWords, found: ColumnDefinition) -> ColumnDefinition:
+def _one(words: SqlWords, definition: ColumnDefinition) -> ColumnDefinition:
     if words.skip("NOT", "NULL"):
-        return replace(found, nullable=False)
+        return replace(definition, nullable=False)
     if words.skip("NULL"):
-        return found
+        return definition
     if words.skip("DEFAULT"):
-        return replace(found, default=default(words))
+        return replace(definition, default=default(words))
     if words.skip("PRIMARY", "KEY") or (words.dialect == "mysql" and words.skip("KEY")):
-        return replace(found, primary=True)
+        return replace(definition, primary=True)
     if words.skip("COMMENT"):
-        return replace(found, comment=words.string())
+        return replace(definition, comment=words.string())
     if words.skip("FIRST"):
-        return replace(found, after="")
+        return replace(definition, after="")
     if words.skip("AFTER"):
-        return replace(found, after=words.name())
+        return replace(definition, after=words.name())
     if words.is_next("GENERATED") or words.is_next("AS"):
         # an identity has values of its own, a computed column an expression
         text = words.read_until(_AFTER_TYPE - {"GENERATED", "AS", "DEFAULT", "STORED", "VIRTUAL", "PERSISTENT"})
         if "IDENTITY" in text.upper():
-            return replace(found, nullable=False, default=text.lower())
-        return replace(found, default=text)
+            return replace(definition, nullable=False, default=text.lower())
+        return replace(definition, default=text)
     _aside(words)
-    return found
+    return definition
 
 
 def default(words: SqlWords) -> str | None:
@@ -185,9 +185,9 @@ def constraint(words: SqlWords) -> PrimaryKey | None:
         raise UnparsableStatement("the columns of a key made of an index are not known")
     while not words.is_next("("):
         words.advance()
-    found = PrimaryKey(columns(words), name)
+    primary_key = PrimaryKey(columns(words), name)
     words.read_until()
-    return found
+    return primary_key
 
 
 def columns(words: SqlWords) -> tuple[str, ...]:

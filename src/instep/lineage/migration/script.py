@@ -235,8 +235,8 @@ def _error_text(error: Exception) -> str:
 
 
 def _line(error: Exception) -> int:
-    found = re.search(r"line (\d+)", str(error), re.I)
-    return int(found[1]) if found else 1
+    match = re.search(r"line (\d+)", str(error), re.I)
+    return int(match[1]) if match else 1
 
 
 def _blank(text: str) -> str:
@@ -247,10 +247,10 @@ def _blank(text: str) -> str:
 def _without_down(text: str) -> str:
     """Remove the down parts of a migration, also from files that have several."""
     at = 0
-    while found := _DOWN.search(text, at):
-        again = _UP.search(text, found.end())
+    while match := _DOWN.search(text, at):
+        again = _UP.search(text, match.end())
         end = again.start() if again else len(text)
-        text = text[: found.start()] + _blank(text[found.start() : end]) + text[end:]
+        text = text[: match.start()] + _blank(text[match.start() : end]) + text[end:]
         at = end
     return text
 
@@ -258,11 +258,11 @@ def _without_down(text: str) -> str:
 def _without_meta(text: str, problems: list[ScriptProblem]) -> str:
     """Blank out psql's own commands; those that run other files or query results are reported as problems."""
 
-    def blanked(found: re.Match[str]) -> str:
-        if found[1].lower() not in _QUIET_META:
-            line = text.count("\n", 0, found.start()) + 1
-            problems.append(ScriptProblem(line, f"psql's \\{found[1]} is not followed"))
-        return _blank(found[0])
+    def blanked(match: re.Match[str]) -> str:
+        if match[1].lower() not in _QUIET_META:
+            line = text.count("\n", 0, match.start()) + 1
+            problems.append(ScriptProblem(line, f"psql's \\{match[1]} is not followed"))
+        return _blank(match[0])
 
     return _META.sub(blanked, text)
 

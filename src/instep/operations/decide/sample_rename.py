@@ -49,7 +49,7 @@ class RenameSample:
     compared: int
     """Rows in which one of the two has a value."""
     same: int
-    """Those of them with equal values."""
+    """Rows among them with equal values."""
     pairs: tuple[ValuePair, ...] = field(repr=False)
     note: str = ""
     """Reason why no values are shown; "" if some are."""

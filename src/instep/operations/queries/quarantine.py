@@ -93,7 +93,7 @@ class QuarantineGroup:
     change: str
     status: EntryStatus
     count: int
-    """How many there are."""
+    """Number of entries."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class QuarantineCounts:
 
 @dataclass(frozen=True)
 class QuarantineOverview:
-    """What waits in quarantine by table, and files of it that cannot be read."""
+    """Entries that wait in quarantine by table, and files of it that cannot be read."""
 
     unreadable: tuple[str, ...]
     """Table and file of each file that cannot be read."""

@@ -96,14 +96,14 @@ def _table(found: Object, tree: yaml_tree.Tree, at: int, problems: list[tuple[in
     )
 
 
-def _keyed(found: Sequence[Property]) -> Sequence[Property]:
+def _keyed(properties: Sequence[Property]) -> Sequence[Property]:
     """Return every column of the key with a position: they stand in their order where the contract gives none."""
     place = 0
-    for column in found:
+    for column in properties:
         if column.in_key:
             place += 1
             column.key_position = column.key_position if column.key_position > 0 else place
-    return found
+    return properties
 
 
 def _column(found: Property, line: int, problems: list[tuple[int, str]]) -> ContractColumn:

@@ -175,17 +175,17 @@ def _policy(name: str) -> PolicySection:
 
 def read_configuration(file: Path) -> dict[str, str]:
     """Return a flat JSON object whose values are all strings. ProjectError names the field, never its value."""
-    found = _json_object(file)
-    if len(found) > MAX_FIELDS:
-        raise ProjectError(f"{file} has {len(found)} fields", hint=f"a configuration has at most {MAX_FIELDS}")
-    for name, value in found.items():
+    json_object = _json_object(file)
+    if len(json_object) > MAX_FIELDS:
+        raise ProjectError(f"{file} has {len(json_object)} fields", hint=f"a configuration has at most {MAX_FIELDS}")
+    for name, value in json_object.items():
         if not isinstance(value, str):
             kind = type(value).__name__
             raise ProjectError(
                 f"{file}: {name} is of type {kind}, and every value of a configuration is a string",
                 hint=f'put it in quotes: "{name}": "..."',
             )
-    return found
+    return json_object
 
 
 def _json_object(file: Path) -> dict[str, Any]:

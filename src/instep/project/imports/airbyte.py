@@ -64,15 +64,15 @@ def import_airbyte(documents: Sequence[ExportDocument], options: ImportOptions) 
 
 def translate_airbyte(export: AirbyteExport, options: ImportOptions) -> ImportedProject:
     """Return the project of an export before it is checked."""
-    found = ImportedProject("airbyte")
+    imported = ImportedProject("airbyte")
     for note in export.notes:
-        found.note(note)
-    destinations = _destinations(export, found, options)
+        imported.note(note)
+    destinations = _destinations(export, imported, options)
     sources: dict[str, str] = {}
     for actor in export.sources.values():
-        name = project_name(actor.name, found.sections["sources"], "source")
-        if section := _source(actor, name, found, options):
-            found.sections["sources"][name], sources[actor.id] = section, name
+        name = project_name(actor.name, imported.sections["sources"], "source")
+        if section := _source(actor, name, imported, options):
+            imported.sections["sources"][name], sources[actor.id] = section, name
     for connection in export.connections.values():
         if connection.status == "deprecated":
             continue
@@ -81,58 +81,58 @@ def translate_airbyte(export: AirbyteExport, options: ImportOptions) -> Imported
             reason = (
                 f"its {' and '.join(missing)} {'are' if missing[1:] else 'is'} not taken over, or not in the export"
             )
-            found.leave_out(
+            imported.leave_out(
                 f"connection {connection.name}", reason, "see there, or export all sources and destinations"
             )
             continue
-        name = project_name(connection.name, found.sections["connections"], "connection")
-        found.sections["connections"][name] = _Connection(export, connection, found, name, parts).section()
-    return found
+        name = project_name(connection.name, imported.sections["connections"], "connection")
+        imported.sections["connections"][name] = _Connection(export, connection, imported, name, parts).section()
+    return imported
 
 
-def _source(actor: AirbyteActor, name: str, found: ImportedProject, options: ImportOptions) -> dict[str, Any]:
+def _source(actor: AirbyteActor, name: str, imported: ImportedProject, options: ImportOptions) -> dict[str, Any]:
     """Return the section of a source; empty if there is none for it."""
     kind = actor.connector.removeprefix("source-")
     if kind in ("postgres", "alloydb", "mysql"):
-        return _database(actor, name, found)
+        return _database(actor, name, imported)
     if kind in ("mssql", "oracle"):
-        return _jdbc_source(actor, name, found)
+        return _jdbc_source(actor, name, imported)
     if not kind or kind in _NO_PACKAGE:
         reason = f"{actor.connector} has no Python package" if kind else "the export does not name its connector"
         step = f"write it into instep.yml as `type: airbyte` with a `command:` that runs connector {kind or '...'}"
-        found.leave_out(f"source {actor.name}", reason, step)
+        imported.leave_out(f"source {actor.name}", reason, step)
         return {}
     version = options.versions.get(actor.connector) or actor.version
     if not re.fullmatch(r"\d[A-Za-z0-9.!+_-]*", version):
         step = f"import again with --connector {actor.connector}==VERSION, of the package airbyte-{actor.connector}"
-        found.leave_out(f"source {actor.name}", "the export does not tell the version of its connector", step)
+        imported.leave_out(f"source {actor.name}", "the export does not tell the version of its connector", step)
         return {}
     values = dict(actor.configuration)
     for key, value in values.items():
         if isinstance(value, Mapping) and "form" in value:
             values[key] = {inner: one for inner, one in value.items() if inner != "form"}
             form = value["form"]
-            found.note(f"source {name}: Terraform leaves out which form of `{key}` it is ({form}): add its constant")
+            imported.note(f"source {name}: Terraform leaves out which form of `{key}` it is ({form}): add its constant")
     section = {"type": "airbyte", "package": f"airbyte-{actor.connector}=={version}"}
-    return {**section, "configuration": found.configuration(f"source {name}", values, actor.where, actor.sensitive)}
+    return {**section, "configuration": imported.configuration(f"source {name}", values, actor.where, actor.sensitive)}
 
 
-def _database(actor: AirbyteActor, name: str, found: ImportedProject) -> dict[str, Any]:
+def _database(actor: AirbyteActor, name: str, imported: ImportedProject) -> dict[str, Any]:
     given = actor.configuration
     server = database_server(given, "mysql" if actor.connector == "source-mysql" else "postgres")
     tunnel = mapping_at(given, "tunnel_method")
     if _form(tunnel, "tunnel_method") in ("ssh_password_auth", "password_authentication"):
-        found.note(f"source {name}: its SSH tunnel logged in with a password: instep takes a key or the ssh-agent")
+        imported.note(f"source {name}: its SSH tunnel logged in with a password: instep takes a key or the ssh-agent")
     if parameters := text_at(given, "jdbc_url_params"):
         names = ", ".join(re.findall(r"(?:^|&)([A-Za-z_.]+)=", parameters))
-        found.note(f"source {name}: its JDBC parameters are left out ({names})")
+        imported.note(f"source {name}: its JDBC parameters are left out ({names})")
     method = mapping_at(given, "replication_method", "replication")
     if slot := text_at(method, "replication_slot"):
-        found.note(
+        imported.note(
             f"source {name}: instep makes a replication slot of its own; drop slot {slot} once Airbyte does not read "
             f"it any more, because the server keeps its log for it"
         )
-    return server.section(found, f"source {name}", actor.where)
+    return server.section(imported, f"source {name}", actor.where)
 
 
 def database_server(given: Mapping[str, Any], kind: str) -> DatabaseServer:
@@ -179,7 +179,7 @@ def _is_cdc(actor: AirbyteActor) -> bool:
     return "cdc" in f"{text_at(method, 'method')} {text_at(method, 'form')}".lower()
 
 
-def _jdbc_source(actor: AirbyteActor, name: str, found: ImportedProject) -> dict[str, Any]:
+def _jdbc_source(actor: AirbyteActor, name: str, imported: ImportedProject) -> dict[str, Any]:
     given, subprotocol = actor.configuration, "sqlserver" if actor.connector == "source-mssql" else "oracle"
     service = mapping_at(given, "connection_data")
     plain = {
@@ -191,42 +191,44 @@ def _jdbc_source(actor: AirbyteActor, name: str, found: ImportedProject) -> dict
     section: dict[str, Any] = {"type": "jdbc", "subprotocol": subprotocol}
     for key, text in plain.items():
         if text:
-            value = found.literal(f"source {name}", key, text, actor.where)
+            value = imported.literal(f"source {name}", key, text, actor.where)
             section[key] = int(value) if key == "port" and value.isdecimal() else value
-    section["password"] = found.reference(f"source {name}", "password", given.get("password"), actor.where)
+    section["password"] = imported.reference(f"source {name}", "password", given.get("password"), actor.where)
     if schemas := words_of(list_at(given, "schemas")):
         section["schemas"] = list(schemas)
-    found.note(
+    imported.note(
         f"source {name}: name the driver's jar (`jars:`), and its TLS and tunnel settings, see docs/guides/jdbc.md"
     )
     return section
 
 
-def _destinations(export: AirbyteExport, found: ImportedProject, options: ImportOptions) -> dict[str, str]:
+def _destinations(export: AirbyteExport, imported: ImportedProject, options: ImportOptions) -> dict[str, str]:
     """Return the names of the destinations by their ids."""
     names: dict[str, str] = {}
     for actor in export.destinations.values():
-        name = project_name(actor.name, found.sections["destinations"], "destination")
-        section = _destination(actor, name, found)
+        name = project_name(actor.name, imported.sections["destinations"], "destination")
+        section = _destination(actor, name, imported)
         if not section and options.warehouse:
             section = {"type": "iceberg", "warehouse": options.warehouse}
-            found.note(f"destination {name}: {actor.connector or 'its connector'} became an Iceberg warehouse")
+            imported.note(f"destination {name}: {actor.connector or 'its connector'} became an Iceberg warehouse")
         if section:
-            found.sections["destinations"][name], names[actor.id] = section, name
+            imported.sections["destinations"][name], names[actor.id] = section, name
         else:
             reason = f"there is no destination for {actor.connector or 'a connector that the export does not name'}"
             step = "import again with --warehouse PLACE: its connections then write into an Iceberg warehouse there"
-            found.leave_out(f"destination {actor.name}", reason, step)
+            imported.leave_out(f"destination {actor.name}", reason, step)
     return names
 
 
-def _destination(actor: AirbyteActor, name: str, found: ImportedProject) -> dict[str, Any]:
+def _destination(actor: AirbyteActor, name: str, imported: ImportedProject) -> dict[str, Any]:
     given, kind = actor.configuration, actor.connector.removeprefix("destination-")
     if kind == "postgres":
-        section = database_server(given, "postgres").section(found, f"destination {name}", actor.where)
+        section = database_server(given, "postgres").section(imported, f"destination {name}", actor.where)
         unsupported = [key for key in ("ssh", "include") if section.pop(key, None)]
         if "ssh" in unsupported:
-            found.note(f"destination {name}: instep opens no SSH tunnel to a destination: reach the server another way")
+            imported.note(
+                f"destination {name}: instep opens no SSH tunnel to a destination: reach the server another way"
+            )
         return section
     if kind in ("duckdb", "motherduck"):
         path = text_at(given, "destination_path")
@@ -234,10 +236,10 @@ def _destination(actor: AirbyteActor, name: str, found: ImportedProject) -> dict
         if not file or path.startswith("md:"):
             return {}
         if file != path:
-            found.note(f"destination {name}: {path} was a path of Airbyte's; the file is {file} beside instep.yml")
-        return {"type": "duckdb", "path": found.literal(f"destination {name}", "path", file, actor.where)}
+            imported.note(f"destination {name}: {path} was a path of Airbyte's; the file is {file} beside instep.yml")
+        return {"type": "duckdb", "path": imported.literal(f"destination {name}", "path", file, actor.where)}
     if kind in ("s3-data-lake", "iceberg"):
-        return _iceberg(actor, name, found)
+        return _iceberg(actor, name, imported)
     return {}
 
 
@@ -246,7 +248,7 @@ _WAREHOUSE = re.compile(r"(s3a?|gs|abfss?)://\S+|[A-Za-z0-9][A-Za-z0-9_-]*")
 _CATALOGS = {"rest": "rest", "polaris": "rest", "nessie": "rest", "glue": "glue"}
 
 
-def _iceberg(actor: AirbyteActor, name: str, found: ImportedProject) -> dict[str, Any]:
+def _iceberg(actor: AirbyteActor, name: str, imported: ImportedProject) -> dict[str, Any]:
     """Return an Iceberg destination over the same catalog and bucket."""
     given = actor.configuration
     catalog = mapping_at(given, "catalog_type", "catalog_config")
@@ -256,12 +258,14 @@ def _iceberg(actor: AirbyteActor, name: str, found: ImportedProject) -> dict[str
         return {}
     section: dict[str, Any] = {"type": "iceberg"}
     if place:
-        section["warehouse"] = found.literal(f"destination {name}", "warehouse", place, actor.where)
+        section["warehouse"] = imported.literal(f"destination {name}", "warehouse", place, actor.where)
     uri = text_at(catalog, "server_uri", "rest_uri")
     if kind == "nessie":
         uri = re.sub(r"/api/v\d+/?$", "/iceberg", uri)
-        found.note(f"destination {name}: check the address of Nessie's Iceberg REST catalog ({uri})")
-    section["catalog"] = found.literal(f"destination {name}", "catalog", uri, actor.where) if uri else _CATALOGS[kind]
+        imported.note(f"destination {name}: check the address of Nessie's Iceberg REST catalog ({uri})")
+    section["catalog"] = (
+        imported.literal(f"destination {name}", "catalog", uri, actor.where) if uri else _CATALOGS[kind]
+    )
     storage = {
         "s3.endpoint": text_at(given, "s3_endpoint"),
         "s3.region": text_at(given, "s3_bucket_region"),
@@ -273,14 +277,14 @@ def _iceberg(actor: AirbyteActor, name: str, found: ImportedProject) -> dict[str
     properties = {key: value for key, value in storage.items() if isinstance(value, str) and value}
     for key in ("s3.access-key-id", "s3.secret-access-key", "token", "credential"):
         if key in properties:
-            properties[key] = found.reference(f"destination {name}", key, properties[key], actor.where)
+            properties[key] = imported.reference(f"destination {name}", key, properties[key], actor.where)
     if "credential" in properties:
-        found.note(f"destination {name}: the catalog's credential is CLIENT_ID:CLIENT_SECRET, as one text")
+        imported.note(f"destination {name}: the catalog's credential is CLIENT_ID:CLIENT_SECRET, as one text")
     branch = text_at(given, "main_branch_name")
     if branch not in ("", "main"):
-        found.note(f"destination {name}: instep writes the branch main, not {branch}")
+        imported.note(f"destination {name}: instep writes the branch main, not {branch}")
     section["properties"] = {
-        key: found.literal(f"destination {name}", key, value, actor.where) for key, value in properties.items()
+        key: imported.literal(f"destination {name}", key, value, actor.where) for key, value in properties.items()
     }
     return section
 

@@ -231,7 +231,7 @@ def _take_late(export: AirbyteExport, document: ExportDocument, id: str, item: A
     messages = items if any("type" in one for one in items) else state_messages(item)
     owner = id if id in export.connections else _owner(export.connections, document.name)
     if messages and owner:
-        export.states[owner] = [dict(one) for one in messages if text_at(one, "type")]
+        export.states[owner] = [dict(message) for message in messages if text_at(message, "type")]
     elif messages:
         text = f"{document.file}: whose state this is is not clear: put the id of the connection into the file's name"
         export.notes.append(text)
@@ -393,7 +393,7 @@ def state_messages(data: Any) -> list[dict[str, Any]]:
     """Return the state that the configuration API answers as the messages of a connector's state file."""
     kind = text_at(data, "stateType").lower()
     if kind == "stream":
-        return [{"type": "STREAM", "stream": one} for one in _stream_states(data, "streamState")]
+        return [{"type": "STREAM", "stream": stream_state} for stream_state in _stream_states(data, "streamState")]
     if kind == "global":
         inner = mapping_at(data, "globalState")
         shared = inner.get("shared_state", inner.get("sharedState"))
@@ -424,7 +424,7 @@ def adopted_state(
     accepted = {"catalog": catalog} if catalog else {}
     if messages is None:
         return {"airbyte": 1, "type": "", "streams": [], "generations": [], **accepted}
-    kinds = {text_at(one, "type") or "LEGACY" for one in messages}
+    kinds = {text_at(message, "type") or "LEGACY" for message in messages}
     if len(kinds) != 1 or not kinds <= {"STREAM", "GLOBAL", "LEGACY"}:
         raise ProjectError(
             "the state is not one of Airbyte's", hint="it is a list of STREAM, GLOBAL or LEGACY messages"
@@ -433,7 +433,7 @@ def adopted_state(
     inner = mapping_at(messages[-1], "global")
     parts = [mapping_at(one, "stream") for one in messages]
     streams = mappings_of(list_at(inner, "stream_states")) if kind == "GLOBAL" else parts if kind == "STREAM" else []
-    descriptors = [mapping_at(one, "stream_descriptor") for one in streams]
+    descriptors = [mapping_at(stream, "stream_descriptor") for stream in streams]
     found: dict[str, Any] = {"airbyte": 1, "type": kind, "generations": [], **accepted}
     found["streams"] = [
         {"namespace": text_at(given, "namespace"), "name": text_at(given, "name"), "state": one.get("stream_state")}
@@ -494,7 +494,7 @@ def camel(value: Any) -> Any:
 
 def _chosen(forms: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the one form of several that is present, or the mapping itself."""
-    present = [one for one in forms.values() if one is not None]
+    present = [form for form in forms.values() if form is not None]
     return present[0] if len(present) == 1 and isinstance(present[0], Mapping) else forms
 
 

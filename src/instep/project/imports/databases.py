@@ -39,24 +39,24 @@ class DatabaseServer:
     ssh_key: Any = field(default=None, repr=False)
     schemas: tuple[str, ...] = ()
 
-    def section(self, found: ImportedProject, owner: str, where: str) -> dict[str, Any]:
-        """Return the source's section of instep.yml; secrets become references that `found` lists."""
+    def section(self, imported: ImportedProject, owner: str, where: str) -> dict[str, Any]:
+        """Return the source's section of instep.yml; secrets become references that `imported` lists."""
         section: dict[str, Any] = {"type": self.type}
         for key, text in self.address.items():
             if text:
-                value = found.literal(owner, key, text, where)
+                value = imported.literal(owner, key, text, where)
                 section[key] = int(value) if key == "port" and re.fullmatch(r"\d{1,5}", value) else value
         if self.password is not None:
-            section["password"] = found.reference(owner, "password", self.password, where)
-        if tls := self._tls(found, owner, where):
+            section["password"] = imported.reference(owner, "password", self.password, where)
+        if tls := self._tls(imported, owner, where):
             section["tls"] = tls
         if self.ssh_host:
-            section["ssh"] = self._ssh(found, owner, where)
+            section["ssh"] = self._ssh(imported, owner, where)
         if self.schemas:
             section["include"] = [f"{exact(schema)}.*" for schema in self.schemas]
         return section
 
-    def _tls(self, found: ImportedProject, owner: str, where: str) -> dict[str, Any]:
+    def _tls(self, imported: ImportedProject, owner: str, where: str) -> dict[str, Any]:
         mode = _TLS.get(re.sub(r"[^a-z]+", "_", self.tls.lower()), "")
         given = {key: value for key, value in self.certificates.items() if value}
         if mode in ("disable", "prefer", "require"):
@@ -65,22 +65,22 @@ class DatabaseServer:
             given = {key: value for key, value in given.items() if key == "ca"}
         tls: dict[str, Any] = {"mode": mode} if mode else {}
         for key, value in given.items():
-            tls[key] = found.reference(owner, f"tls.{key}", value, where)
+            tls[key] = imported.reference(owner, f"tls.{key}", value, where)
         if given:
-            found.note(
+            imported.note(
                 f"{owner}: certificates have several lines: export their variables, or write "
                 f"`${{file:PATH}}` in their place"
             )
         return tls
 
-    def _ssh(self, found: ImportedProject, owner: str, where: str) -> dict[str, Any]:
-        section: dict[str, Any] = {"host": found.literal(owner, "ssh.host", self.ssh_host, where)}
+    def _ssh(self, imported: ImportedProject, owner: str, where: str) -> dict[str, Any]:
+        section: dict[str, Any] = {"host": imported.literal(owner, "ssh.host", self.ssh_host, where)}
         if re.fullmatch(r"\d{1,5}", self.ssh_port):
             section["port"] = int(self.ssh_port)
-        section["user"] = found.literal(owner, "ssh.user", self.ssh_user, where)
+        section["user"] = imported.literal(owner, "ssh.user", self.ssh_user, where)
         if self.ssh_key is not None:
-            section["key"] = found.reference(owner, "ssh.key", self.ssh_key, where)
-        found.note(
+            section["key"] = imported.reference(owner, "ssh.key", self.ssh_key, where)
+        imported.note(
             f"{owner}: add the SSH server's public key as `ssh: {{host_key: ...}}`, or have it in the user's "
             f"known_hosts; an export has no such key"
         )

@@ -88,7 +88,7 @@ class ImportedProject:
         the product, so that no export can name a variable that is set for something else."""
         text = value if isinstance(value, str) else ""
         base = re.sub(r"[^A-Z0-9]+", "_", f"{self.product}_{owner}_{key}".upper()).strip("_")
-        taken = {one.variable: one for one in self.secrets}
+        taken = {secret.variable: secret for secret in self.secrets}
         name, number = base, 2
         while name in taken and (taken[name].object, taken[name].key) != (owner, key):
             name, number = f"{base}_{number}", number + 1
@@ -167,11 +167,11 @@ def project_name(text: str, taken: Iterable[str], fallback: str) -> str:
     return name
 
 
-def checked(found: ImportedProject) -> ImportedProject:
+def checked(imported: ImportedProject) -> ImportedProject:
     """Remove each section that the project file does not accept, with the reason, so that what is written loads.
     Raises ProjectError if nothing is left."""
     while True:
-        problems = list(problems_in(_dump(found)))
+        problems = list(problems_in(_dump(imported)))
         wrong = {path[:2]: text for path, text in problems if len(path) >= 2}
         if problems and not wrong:
             raise ProjectError(f"the project cannot be written: {problems[0][1]}", hint="export fewer objects")
@@ -180,58 +180,58 @@ def checked(found: ImportedProject) -> ImportedProject:
         # a connection may be wrong because its source is: sources and destinations go first
         first = {path: text for path, text in wrong.items() if path[0] != "connections"} or wrong
         for (plural, name), text in first.items():
-            del found.sections[str(plural)][str(name)]
-            found.leave_out(f"{str(plural)[:-1]} {name}", text, "write it into instep.yml yourself")
-            _drop_dependants(found, str(plural), str(name))
-    if not found.sections["sources"] and not found.sections["destinations"]:
-        reasons = "; ".join(f"{one.object}: {one.reason}" for one in found.left_out[:5])
+            del imported.sections[str(plural)][str(name)]
+            imported.leave_out(f"{str(plural)[:-1]} {name}", text, "write it into instep.yml yourself")
+            _drop_dependants(imported, str(plural), str(name))
+    if not imported.sections["sources"] and not imported.sections["destinations"]:
+        reasons = "; ".join(f"{one.object}: {one.reason}" for one in imported.left_out[:5])
         raise ProjectError(
             f"nothing of the export can be taken over{f' ({reasons})' if reasons else ''}",
-            hint=found.left_out[0].next if found.left_out else "name the files that have sources and connections",
+            hint=imported.left_out[0].next if imported.left_out else "name the files that have sources and connections",
         )
-    _drop_unused(found)
-    return found
+    _drop_unused(imported)
+    return imported
 
 
-def _drop_dependants(found: ImportedProject, plural: str, name: str) -> None:
-    for one, section in list(found.sections["connections"].items()):
+def _drop_dependants(imported: ImportedProject, plural: str, name: str) -> None:
+    for one, section in list(imported.sections["connections"].items()):
         if section.get(plural[:-1]) == name:
-            del found.sections["connections"][one]
+            del imported.sections["connections"][one]
             reason = f"its {plural[:-1]} {name} is not taken over"
-            found.leave_out(f"connection {one}", reason, f"see {plural[:-1]} {name}")
+            imported.leave_out(f"connection {one}", reason, f"see {plural[:-1]} {name}")
 
 
-def _drop_unused(found: ImportedProject) -> None:
+def _drop_unused(imported: ImportedProject) -> None:
     """Forget variables, states and catalogs of what was left out."""
-    text = json.dumps(found.sections)
-    found.secrets[:] = [one for one in found.secrets if f"{{env:{one.variable}}}" in text]
-    for files in (found.states, found.catalogs):
-        for name in [name for name in files if name not in found.sections["connections"]]:
+    text = json.dumps(imported.sections)
+    imported.secrets[:] = [secret for secret in imported.secrets if f"{{env:{secret.variable}}}" in text]
+    for files in (imported.states, imported.catalogs):
+        for name in [name for name in files if name not in imported.sections["connections"]]:
             del files[name]
 
 
-def _dump(found: ImportedProject) -> str:
+def _dump(imported: ImportedProject) -> str:
     """Return the project file. Its sections come in the order of the export, so that the same export gives the same."""
-    sections = {name: found.sections[name] for name in _PLURALS if found.sections[name]}
+    sections = {name: imported.sections[name] for name in _PLURALS if imported.sections[name]}
     return yaml_tree.dump({"version": 1, **sections})
 
 
-def project_text(found: ImportedProject) -> str:
+def project_text(imported: ImportedProject) -> str:
     """Return the text of the project file, with the line that editors read."""
-    text = f"# yaml-language-server: $schema={SCHEMA_FILE.as_posix()}\n{_dump(found)}"
+    text = f"# yaml-language-server: $schema={SCHEMA_FILE.as_posix()}\n{_dump(imported)}"
     if len(text.encode()) > MAX_BYTES:
         hint = "import fewer connections at a time, each into a folder of its own"
         raise ProjectError(f"the project file would be larger than {MAX_BYTES >> 20} MB", hint=hint)
     return text
 
 
-def files_of(found: ImportedProject, folder: Path, into: Path | None) -> dict[Path, str]:
+def files_of(imported: ImportedProject, folder: Path, into: Path | None) -> dict[Path, str]:
     """Return the text of every file by its path. `into`: the project file, if it is not the folder's instep.yml."""
     file = into or folder / FILE_NAME
-    written = {file: project_text(found)}
-    for name, messages in found.states.items():
+    written = {file: project_text(imported)}
+    for name, messages in imported.states.items():
         written[file.parent / "states" / f"{name}.json"] = _json(messages)
-    for name, catalog in found.catalogs.items():
+    for name, catalog in imported.catalogs.items():
         written[file.parent / "catalogs" / f"{name}.json"] = _json(catalog)
     return written
 

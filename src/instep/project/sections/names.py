@@ -77,9 +77,9 @@ def _bare(text: str) -> tuple[str, str]:
     bare = text.removeprefix(flags).removeprefix("^")
     if bare.endswith("$") and not bare.endswith(r"\$"):
         bare = bare[:-1]
-    if (found := _ANCHOR.match(bare)) and found["anchor"]:
+    if (match := _ANCHOR.match(bare)) and match["anchor"]:
         raise SchemaError(
-            f"the regular expression {text!r} has {found['anchor']} inside",
+            f"the regular expression {text!r} has {match['anchor']} inside",
             hint="the whole name is compared: leave it out",
         )
     return flags, bare

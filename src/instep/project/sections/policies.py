@@ -93,7 +93,7 @@ def to_policy(
     """Return the policy of a connection: the named one (None: the default preset) with the tables' overrides. `options`
     are rules that other settings were translated to; they come after the policy's own."""
     section = section or PolicySection()
-    overrides = tuple(found for pattern, table in tables.items() if (found := table.override(pattern)))
+    overrides = tuple(override for pattern, table in tables.items() if (override := table.override(pattern)))
     rules = tuple(rule.rule() for rule in section.rules)
     return Policy(name, section.preset, (*rules, *options), overrides, section.modifiers())
 

@@ -203,7 +203,7 @@ def digest_of(file: Path) -> str:
 
 def _stamp(file: Path) -> tuple[int, ...] | None:
     try:
-        found = file.stat()
+        file_stat = file.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_size
+    return file_stat.st_mtime_ns, file_stat.st_ctime_ns, file_stat.st_ino, file_stat.st_size

@@ -177,10 +177,10 @@ def _alter(table: Table, change: ColumnAltered) -> Table:
     return replace(table, columns=tuple(column if c.name == column.name else c for c in table.columns))
 
 
-def _same(table: Table, column: Column, found: object, expected: object) -> None:
-    if found != expected:
+def _same(table: Table, column: Column, actual: object, expected: object) -> None:
+    if actual != expected:
         raise SchemaError(
-            f"column {table.path}.{column.name} is {found}, not {expected} as the change found it",
+            f"column {table.path}.{column.name} is {actual}, not {expected} as the change found it",
             hint="detect the changes again",
         )
 

@@ -112,8 +112,8 @@ def _without_swaps(
 
 
 def _is_old(before: Table, after: Table) -> bool:
-    found = _OLD.fullmatch(after.name)
-    return before.schema == after.schema and found is not None and found["name"] == before.name
+    match = _OLD.fullmatch(after.name)
+    return before.schema == after.schema and match is not None and match["name"] == before.name
 
 
 def _is_shadow(before: Table, after: Table) -> bool:
@@ -155,13 +155,13 @@ def _by_id(before: Sequence[T], after: Sequence[T]) -> tuple[list[tuple[T, T]], 
 
 
 def _unique(things: Iterable[T]) -> dict[str, T]:
-    found: dict[str, T] = {}
+    by_id: dict[str, T] = {}
     twice: set[str] = set()
     for thing in things:
         if thing.id is not None:
-            twice.update([thing.id] if thing.id in found else ())
-            found[thing.id] = thing
-    return {i: t for i, t in found.items() if i not in twice}
+            twice.update([thing.id] if thing.id in by_id else ())
+            by_id[thing.id] = thing
+    return {i: t for i, t in by_id.items() if i not in twice}
 
 
 def diff(before: Catalog, after: Catalog) -> tuple[Change, ...]:
@@ -320,17 +320,17 @@ class Difference:
     """Effect of approving it."""
 
 
-def differences(left: Table, found: Table | None, prefix: str) -> tuple[Difference, ...]:
-    """Return how `found` differs from the table as it was `left`; columns that bear the system `prefix` do not count,
+def differences(left: Table, table: Table | None, prefix: str) -> tuple[Difference, ...]:
+    """Return how `table` differs from the table as it was `left`; columns that bear the system `prefix` do not count,
     nor do order and comments. Columns pair by the source column recorded beside them, then by name."""
-    if found is None:
+    if table is None:
         gone = Difference("table gone", "", "the table is gone", "it is created again and reloaded")
         return (gone,)
-    return tuple(_columns(left, found, prefix))
+    return tuple(_columns(left, table, prefix))
 
 
-def _columns(left: Table, found: Table, prefix: str) -> Iterator[Difference]:
-    here = [c for c in found.columns if not c.name.startswith(prefix)]
+def _columns(left: Table, table: Table, prefix: str) -> Iterator[Difference]:
+    here = [c for c in table.columns if not c.name.startswith(prefix)]
     recorded = {c.alias: c for c in here if c.alias}
     named = {c.name: c for c in here if not c.alias}
     for old in left.columns:

@@ -166,12 +166,12 @@ def counts(before: Catalog, after: Catalog, changes: Iterable[Change]) -> Counts
 
 def _touched(changes: Iterable[Change]) -> dict[Ref, set[str]]:
     """Return the columns that have changed, by table, both under their names after it."""
-    found: dict[Ref, set[str]] = {}
+    columns: dict[Ref, set[str]] = {}
     for change in changes:
         ref = table_of(change)
         if ref is not None and not isinstance(change, TableAdded | TableRemoved | Fact):
-            found.setdefault(ref, set()).update(filter(None, (column_of(change),)))
-    return found
+            columns.setdefault(ref, set()).update(filter(None, (column_of(change),)))
+    return columns
 
 
 def _schemas(before: Catalog, after: Catalog, moved: set[str]) -> Count:

@@ -70,8 +70,8 @@ def find(table: ContractTable, catalog: Catalog) -> Table | None:
     live = [t for t in catalog.tables if not t.retained]
     for name in table.names:
         by_path = [t for t in live if t.path == name]
-        if found := by_path or [t for t in live if t.name == name]:
-            return found[0] if len(found) == 1 else None
+        if fitting := by_path or [t for t in live if t.name == name]:
+            return fitting[0] if len(fitting) == 1 else None
     return None
 
 

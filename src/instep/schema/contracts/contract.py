@@ -115,8 +115,8 @@ def _property(table: Table, column: Column, terms: ContractTerms) -> dict[str, A
 
 
 def _custom(values: Mapping[str, Any]) -> dict[str, Any]:
-    found = [{"property": name, "value": value} for name, value in values.items() if value is not None]
-    return {"customProperties": found} if found else {}
+    properties = [{"property": name, "value": value} for name, value in values.items() if value is not None]
+    return {"customProperties": properties} if properties else {}
 
 
 def logical(kind: DataType) -> dict[str, Any]:

@@ -109,11 +109,11 @@ def _rename_columns(draft: CatalogDraft, group: list[tuple[int, Decision]]) -> N
     table = draft.find(change.table) if isinstance(change, ColumnRenamed) else None
     if table is None:
         return
-    found = [
+    answers = [
         (n, d, d.change, table.find(d.change.before.name)) for n, d in group if isinstance(d.change, ColumnRenamed)
     ]
     moves: dict[int, tuple[ColumnDraft, str]] = {}
-    for number, decision, rename, column in found:
+    for number, decision, rename, column in answers:
         if column is not None:
             column.now = rename.after.name
             if decision.applied:
@@ -249,12 +249,12 @@ def _edit(table: TableDraft, decision: Decision) -> str:
         case ColumnRemoved(before=before) if before.retained:
             if applied and (holder := table.holder(before.name)) is not None:
                 table.drop(holder, retain=decision.modifiers.removed == "retain")
-        case ColumnRemoved() if (found := table.find(change.before.name)) is not None:
-            found.now = None
+        case ColumnRemoved() if (column := table.find(change.before.name)) is not None:
+            column.now = None
             if applied:
-                table.drop(found, retain=decision.modifiers.removed == "retain")
-        case ColumnRetyped() if not applied and (found := table.find(change.before.name)) is not None:
-            found.retyped = True
+                table.drop(column, retain=decision.modifiers.removed == "retain")
+        case ColumnRetyped() if not applied and (column := table.find(change.before.name)) is not None:
+            column.retyped = True
         case _ if applied:
             return _alter(table, change)
     return ""
@@ -282,17 +282,17 @@ def _alter(table: TableDraft, change: Any) -> str:
         case KeyRemoved():
             table.rekey(())
         case CursorChanged():
-            found = table.find(change.after or "")
-            table.table = replace(table.table, cursor=found.column.name if found else None)
+            column = table.find(change.after or "")
+            table.table = replace(table.table, cursor=column.column.name if column else None)
         case CursorRemoved():
             table.table = replace(table.table, cursor=None)
     return ""
 
 
 def _set(table: TableDraft, now: str, **edits: Any) -> None:
-    found = table.find(now)
-    if found is not None:
-        found.column = replace(found.column, **edits)
+    column = table.find(now)
+    if column is not None:
+        column.column = replace(column.column, **edits)
 
 
 @dataclass
@@ -363,11 +363,11 @@ class TableDraft:
         self.columns.append(ColumnDraft(replace(column, key=0), column.name))
         return True
 
-    def drop(self, found: ColumnDraft, *, retain: bool) -> None:
+    def drop(self, draft: ColumnDraft, *, retain: bool) -> None:
         if retain:
-            found.column = replace(found.column, retained=True, key=0)
+            draft.column = replace(draft.column, retained=True, key=0)
         else:
-            self.columns.remove(found)
+            self.columns.remove(draft)
 
     def rekey(self, names: Sequence[str]) -> None:
         for c in self.columns:
@@ -391,11 +391,11 @@ def version(name: str, taken: Iterable[str]) -> str:
     return versioned
 
 
-def _refreshed(found: ColumnDraft, source: Table) -> Column:
-    now = source.by_name.get(found.now) if found.now is not None else None
-    if now is None or found.column.retained:
-        return found.column
-    column = found.column
+def _refreshed(draft: ColumnDraft, source: Table) -> Column:
+    now = source.by_name.get(draft.now) if draft.now is not None else None
+    if now is None or draft.column.retained:
+        return draft.column
+    column = draft.column
     native, note = (now.native, now.note) if now.type == column.type else (column.native, column.note)
     if (now.id, native, note) == (column.id, column.native, column.note):
         return column
@@ -446,8 +446,8 @@ class CatalogDraft:
 
     def retained(self, id: str | None) -> TableDraft | None:
         """Return the retained table of this id."""
-        found = self._retained.get(id) if id is not None else None
-        return found if found is not None and found.table.retained and found.table.id == id else None
+        retained = self._retained.get(id) if id is not None else None
+        return retained if retained is not None and retained.table.retained and retained.table.id == id else None
 
     def remove_table(self, table: TableDraft, *, retain: bool | None) -> None:
         """Record that a table is no longer in the source. `retain` None: that is not accepted."""

@@ -75,21 +75,21 @@ def renames(groups: Iterable[StepGroup]) -> Renames:
             first = next((a for a, b in tables.items() if b == ref and ref in between), ref)
             tables[first] = moved
             between.add(moved)
-            own = [k for k in columns if k[0] == ref]
-            columns |= {(moved, old): columns.pop((at, old)) for at, old in own}
+            keys = [k for k in columns if k[0] == ref]
+            columns |= {(moved, old): columns.pop((at, old)) for at, old in keys}
     return Renames({a: b for a, b in tables.items() if a != b}, {k: v for k, v in columns.items() if k[1] != v})
 
 
 def _columns(steps: Iterable[Step]) -> dict[str, str]:
     """Return column names before to those after. Renames count as simultaneous; one that continues from where
     another has parked a column is the second half of a detour. Without ids a parked column is known by name alone."""
-    found: dict[str, Column] = {}
+    columns: dict[str, Column] = {}
     for change in (s.change for s in steps):
         if isinstance(change, ColumnRenamed):
             parked = is_parked(change.before.name)
-            first = next((a for a, there in found.items() if parked and there == change.before), change.before.name)
-            found[first] = change.after
-    return {old: column.name for old, column in found.items()}
+            first = next((a for a, there in columns.items() if parked and there == change.before), change.before.name)
+            columns[first] = change.after
+    return {old: column.name for old, column in columns.items()}
 
 
 def current_names(names: Sequence[OldName], there: Catalog, fold: Callable[[str], str]) -> list[OldName]:

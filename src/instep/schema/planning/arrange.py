@@ -200,8 +200,8 @@ def _renames(inputs: PlanInputs, matches: Sequence[_Match], out: Arrangement) ->
             waiting.remove(match)
             out.refuse(match, f"the name {match.target.path if match.target else ''} is taken at the destination")
             still |= {match.found.ref} if match.found else set()
-    for found, after in _in_order([(m.found, m.target) for m in waiting if m.found and m.target], inputs, still):
-        out.steps.append(_step(inputs, found.ref, TableRenamed(found, after)))
+    for table, after in _in_order([(m.found, m.target) for m in waiting if m.found and m.target], inputs, still):
+        out.steps.append(_step(inputs, table.ref, TableRenamed(table, after)))
 
 
 def _in_order(moves: list[tuple[Table, Table]], inputs: PlanInputs, still: set[Ref]) -> Iterator[tuple[Table, Table]]:
@@ -209,24 +209,24 @@ def _in_order(moves: list[tuple[Table, Table]], inputs: PlanInputs, still: set[R
     while moves:
         free = next((m for m in moves if m[1].ref not in taken), None)
         if free is None:
-            (found, target), *rest = moves
-            parked = replace(found, name=spare_name(f"{inputs.prefix}parked", {name for _, name in taken}))
-            yield found, parked
+            (table, target), *rest = moves
+            parked = replace(table, name=spare_name(f"{inputs.prefix}parked", {name for _, name in taken}))
+            yield table, parked
             moves, new = [*rest, (parked, target)], parked.ref
         else:
-            found, target = free
-            yield found, replace(found, schema=target.schema, name=target.name)
+            table, target = free
+            yield table, replace(table, schema=target.schema, name=target.name)
             moves.remove(free)
             new = target.ref
-        taken.remove(found.ref)
+        taken.remove(table.ref)
         taken.add(new)
 
 
 def _body(inputs: PlanInputs, match: _Match, out: Arrangement) -> tuple[list[Step], Table]:
     """Return the steps of the columns, under the table's target name."""
-    found, target = match.found, match.target
+    table, target = match.found, match.target
     assert target is not None
-    if found is None:
+    if table is None:
         live = replace(target, columns=tuple(c for c in target.columns if not c.retained))
         column_steps(
             replace(live, columns=()), live, ColumnPairing((), live.columns, (), ()), inputs.capabilities, inputs.prefix
@@ -234,26 +234,26 @@ def _body(inputs: PlanInputs, match: _Match, out: Arrangement) -> tuple[list[Ste
         return ([] if target.retained else [_step(inputs, target.ref, TableAdded(live))]), live
     # columns without a recorded source name take the one that they were accepted under
     names = {c.alias or c.name: c.name for c in match.before.columns} if match.before else {}
-    columns = (c if c.alias else replace(c, alias=names.get(c.name, "")) for c in found.columns)
-    found = replace(found, columns=tuple(columns))
-    pairing = _pair(inputs, match, found, target)
+    columns = (c if c.alias else replace(c, alias=names.get(c.name, "")) for c in table.columns)
+    table = replace(table, columns=tuple(columns))
+    pairing = _pair(inputs, match, table, target)
     out.notes += [_drift(target, column) for column in pairing.drifted]
-    anew = _new_generation(match)
-    after = after_steps(found, target, pairing, inputs.capabilities, anew=anew)
-    changes = column_steps(found, target, pairing, inputs.capabilities, inputs.prefix, anew=anew)
-    if anew:
-        changes.insert(0, TableReplaced(replace(found, schema=target.schema, name=target.name), after))
+    new_generation = _new_generation(match)
+    after = after_steps(table, target, pairing, inputs.capabilities, new_generation=new_generation)
+    changes = column_steps(table, target, pairing, inputs.capabilities, inputs.prefix, new_generation=new_generation)
+    if new_generation:
+        changes.insert(0, TableReplaced(replace(table, schema=target.schema, name=target.name), after))
     return [_step(inputs, target.ref, c, _consent(inputs, match, c)) for c in changes], after
 
 
-def _pair(inputs: PlanInputs, match: _Match, found: Table, target: Table) -> ColumnPairing:
+def _pair(inputs: PlanInputs, match: _Match, table: Table, target: Table) -> ColumnPairing:
     before = match.before
     trail = ColumnTrail()
     if before is not None:
         went = {c.name: inputs.moves.get((before.ref, c.name)) for c in before.columns}
         trail = ColumnTrail(before, {name: to[1] for name, to in went.items() if to})
-    same_table = not _new_generation(match) and found.id == target.id
-    found_pairs = pair(found, target, trail, prefix=inputs.prefix, same_table=same_table)
+    same_table = not _new_generation(match) and table.id == target.id
+    found_pairs = pair(table, target, trail, prefix=inputs.prefix, same_table=same_table)
     # nobody loads a table that stays behind: a column that was dropped there manually would come back empty
     return replace(found_pairs, added=()) if target.retained else found_pairs
 
@@ -268,9 +268,9 @@ def _new_generation(match: _Match) -> bool:
     return match.target is not None and _holds_other_types(match.found, match.target)
 
 
-def _holds_other_types(found: Table, target: Table) -> bool:
+def _holds_other_types(table: Table, target: Table) -> bool:
     """True if rows there are told apart by values of another type or, of a table without a key, hold such values."""
-    there = {c.alias: c.type for c in found.columns if c.alias}
+    there = {c.alias: c.type for c in table.columns if c.alias}
     telling = [c for c in target.columns if c.key or not target.key]
     return any(not widens(c.type, there.get(c.alias, c.type)) for c in telling)
 
@@ -330,9 +330,9 @@ class ColumnTrail:
     """None for a table that was not accepted before."""
     moved: Mapping[str, str] = field(default_factory=dict)
 
-    def is_as_left(self, found: Table, column: Column) -> bool:
+    def is_as_left(self, table: Table, column: Column) -> bool:
         """Return whether the destination's column bears both id and name of an accepted one: no step has touched it."""
-        if self.before is None or column.id is None or found.id != self.before.id:
+        if self.before is None or column.id is None or table.id != self.before.id:
             return False
         known = self.before.by_name.get(column.alias)
         return known is not None and known.id == column.id
@@ -342,12 +342,12 @@ class ColumnTrail:
         return known and column.alias not in self.moved
 
 
-def pair(found: Table, target: Table, trail: ColumnTrail, *, prefix: str, same_table: bool) -> ColumnPairing:
+def pair(table: Table, target: Table, trail: ColumnTrail, *, prefix: str, same_table: bool) -> ColumnPairing:
     """Return columns that are as they were left follow the trail. Others pair by recorded source id (within one table
     id), then by the trail of the recorded source name, then by name. Columns that bear the system `prefix` are ours
     whatever they are."""
-    gone = [c for c in found.columns if trail.dropped(c) and trail.is_as_left(found, c)]
-    left = [c for c in found.columns if c not in gone]
+    gone = [c for c in table.columns if trail.dropped(c) and trail.is_as_left(table, c)]
+    left = [c for c in table.columns if c not in gone]
     pairs: dict[str, Column] = {}
 
     def match(tell: Callable[[Column, Column], bool]) -> None:
@@ -360,11 +360,11 @@ def pair(found: Table, target: Table, trail: ColumnTrail, *, prefix: str, same_t
     def follows(have: Column, want: Column) -> bool:
         return bool(have.alias) and bool(want.alias) and trail.moved.get(have.alias) == want.alias
 
-    match(lambda have, want: trail.is_as_left(found, have) and follows(have, want))
+    match(lambda have, want: trail.is_as_left(table, have) and follows(have, want))
     if same_table:
         match(lambda have, want: have.id is not None and have.id == want.id)
     # an interrupted plan has left the table like its target already: every name is there, new ones among them
-    there = {(c.alias, c.name) for c in found.columns}
+    there = {(c.alias, c.name) for c in table.columns}
     fresh = {new for old, new in trail.moved.items() if new != old} - trail.moved.keys()
     if bool(fresh) and all((c.alias, c.name) in there for c in target.columns):
         match(lambda have, want: have.alias == want.alias and have.name == want.name)
@@ -380,15 +380,23 @@ def pair(found: Table, target: Table, trail: ColumnTrail, *, prefix: str, same_t
 
 
 def column_steps(
-    found: Table, target: Table, pairing: ColumnPairing, capabilities: Capabilities, prefix: str, *, anew: bool = False
+    table: Table,
+    target: Table,
+    pairing: ColumnPairing,
+    capabilities: Capabilities,
+    prefix: str,
+    *,
+    new_generation: bool = False,
 ) -> list[StepChange]:
-    """Return the edits of one table's columns; raises IllegalChange for what the format cannot do. `anew`: all rows
-    load again, so that no old value needs a wider type."""
+    """Return the edits of one table's columns; raises IllegalChange for what the format cannot do.
+
+    `new_generation`: all rows load again, so that no old value needs a wider type.
+    """
     ref = target.ref
     _check_names([*(c for _, c in pairing.same), *pairing.added], pairing.drifted, target, capabilities)
-    key = _remaining_key(found, pairing)
-    steps: list[StepChange] = [KeyRemoved(ref, found.key)] if capabilities.keys and found.key and not key else []
-    places = {c.name: n for n, c in enumerate(found.columns)}
+    key = _remaining_key(table, pairing)
+    steps: list[StepChange] = [KeyRemoved(ref, table.key)] if capabilities.keys and table.key and not key else []
+    places = {c.name: n for n, c in enumerate(table.columns)}
     steps += [ColumnRemoved(ref, replace(c, key=0), places[c.name]) for c in pairing.dropped]
     if pairing.dropped and not capabilities.drops:
         raise IllegalChange(f"{capabilities.name} cannot drop a column of {target.path}", hint="use removed: retain")
@@ -398,27 +406,27 @@ def column_steps(
             f"{capabilities.name} cannot rename {moves[0][0].name} of {target.path}",
             hint="reject the rename, or rebuild",
         )
-    steps += renames(ref, moves, capabilities, prefix, {c.name for c in found.columns if c not in pairing.dropped})
+    steps += renames(ref, moves, capabilities, prefix, {c.name for c in table.columns if c not in pairing.dropped})
     for have, want in pairing.same:
         stored = replace(have, name=want.name)
-        if anew and (not want.retained and have.type != want.type and widens(want.type, have.type)):
+        if new_generation and (not want.retained and have.type != want.type and widens(want.type, have.type)):
             stored = replace(stored, type=want.type)
             steps.append(ColumnNarrowed(ref, replace(stored, type=have.type), stored))
         steps += _alter(target, stored, want, capabilities, renamed=have.name != want.name)
-    end = len(found.columns) - len(pairing.dropped)
+    end = len(table.columns) - len(pairing.dropped)
     steps += [
         ColumnAdded(ref, replace(column, key=0) if column.key else column, end + i)
         for i, column in enumerate(pairing.added)
     ]
     if capabilities.keys and key != target.key:
         steps.append(KeyChanged(ref, key, target.key) if target.key else KeyRemoved(ref, key))
-    return steps + _comment(found, target, capabilities)
+    return steps + _comment(table, target, capabilities)
 
 
-def _remaining_key(found: Table, pairing: ColumnPairing) -> tuple[str, ...]:
+def _remaining_key(table: Table, pairing: ColumnPairing) -> tuple[str, ...]:
     """Return the key under the new names; empty if one of its columns goes."""
     now = {have.name: want.name for have, want in pairing.same} | {c.name: c.name for c in pairing.drifted}
-    return tuple(now[n] for n in found.key) if all(n in now for n in found.key) else ()
+    return tuple(now[n] for n in table.key) if all(n in now for n in table.key) else ()
 
 
 def _check_names(
@@ -508,24 +516,24 @@ def _alter(table: Table, have: Column, want: Column, capabilities: Capabilities,
     return steps
 
 
-def _comment(found: Table, target: Table, capabilities: Capabilities) -> list[StepChange]:
-    if capabilities.comments and (found.comment or None) != (target.comment or None):
-        return [TableComment(target.ref, found.comment, target.comment)]
+def _comment(table: Table, target: Table, capabilities: Capabilities) -> list[StepChange]:
+    if capabilities.comments and (table.comment or None) != (target.comment or None):
+        return [TableComment(target.ref, table.comment, target.comment)]
     return []
 
 
 def after_steps(
-    found: Table, target: Table, pairing: ColumnPairing, capabilities: Capabilities, *, anew: bool = False
+    table: Table, target: Table, pairing: ColumnPairing, capabilities: Capabilities, *, new_generation: bool = False
 ) -> Table:
     """Return the table that the steps lead to: kept columns in their order, then the added ones."""
     now = {have.name: (have, want) for have, want in pairing.same}
-    stay = [c for c in found.columns if c not in pairing.dropped]
-    columns = [_after(*now[c.name], capabilities, anew=anew) if c.name in now else c for c in stay]
+    stay = [c for c in table.columns if c not in pairing.dropped]
+    columns = [_after(*now[c.name], capabilities, new_generation=new_generation) if c.name in now else c for c in stay]
     return replace(target, columns=(*columns, *pairing.added))
 
 
-def _after(have: Column, want: Column, capabilities: Capabilities, *, anew: bool) -> Column:
-    unchanged = want.retained or (widens(want.type, have.type) and not anew)
+def _after(have: Column, want: Column, capabilities: Capabilities, *, new_generation: bool) -> Column:
+    unchanged = want.retained or (widens(want.type, have.type) and not new_generation)
     comment = want.comment if capabilities.comments else have.comment
     nullable = have.nullable or want.nullable
     kind = have.type if unchanged else want.type

@@ -66,8 +66,8 @@ def collide(
     if not any(d.applied and isinstance(d.change, NEW) for d in entering):
         return Collided(tuple(decisions))
     edit = _Edit(list(decisions), _bearers(entering))
-    for found in collisions(accept(entering, accepted, source), naming):
-        edit.add(found, decide)
+    for collision in collisions(accept(entering, accepted, source), naming):
+        edit.add(collision, decide)
     return Collided((*edit.all(), *edit.facts), edit.about)
 
 
@@ -83,14 +83,14 @@ def _bearers(entering: Sequence[Decision]) -> dict[tuple[Ref, str], int]:
     """Return the positions of the decisions that bring names, by the accepted (table, column) that they lead to; ""
     for all of a new table."""
     renamed = {c.after.ref: c.before.ref for d in entering if isinstance(c := d.change, TableRenamed) and not d.applied}
-    found = {}
+    collisions_by_column = {}
     for place, decision in enumerate(entering):
         change = decision.change
         if decision.applied and isinstance(change, NEW):
             ref = table_of(change) or ("", "")
             column = change.after.name if isinstance(change, ColumnAdded | ColumnRenamed) else ""
-            found[renamed.get(ref, ref), column] = place
-    return found
+            collisions_by_column[renamed.get(ref, ref), column] = place
+    return collisions_by_column
 
 
 @dataclass
@@ -114,39 +114,41 @@ class _Edit:
                 decision = replace(decision, change=TableAdded(replace(change.after, columns=remaining)))
             yield from (decision, *columns)
 
-    def add(self, found: Collision, decide: Callable[[NameCollided], Decision]) -> None:
-        name = found.column.name if found.column else ""
-        place = self.bearers.get((found.table.ref, name), self.bearers.get((found.table.ref, "")))
+    def add(self, collision: Collision, decide: Callable[[NameCollided], Decision]) -> None:
+        name = collision.column.name if collision.column else ""
+        place = self.bearers.get((collision.table.ref, name), self.bearers.get((collision.table.ref, "")))
         if place is None:
             return
         bearer = self.decisions[place]
-        fact = _fact(found, bearer.change)
-        decision = _prefixed(fact) if found.system else decide(fact)
+        fact = _fact(collision, bearer.change)
+        decision = _prefixed(fact) if collision.system else decide(fact)
         self.facts.append(decision)
         self.about[key(fact)] = key(bearer.change)
-        own = not name or isinstance(bearer.change, ColumnAdded | ColumnRenamed)
+        is_of_column = not name or isinstance(bearer.change, ColumnAdded | ColumnRenamed)
         if decision.applied:
-            self.decisions[place] = _with_approved_name(bearer, decision) if own else bearer
-        elif own or not isinstance(bearer.change, TableAdded) or _is_needed(found):
+            self.decisions[place] = _with_approved_name(bearer, decision) if is_of_column else bearer
+        elif is_of_column or not isinstance(bearer.change, TableAdded) or _is_needed(collision):
             self.decisions[place] = _left(bearer, decision)
         elif bearer.applied:
             self.left.setdefault(place, []).append(_without(bearer.change.after, name, decision))
 
 
-def _fact(found: Collision, bearer: Change) -> NameCollided:
-    ref, alias = table_of(bearer) or ("", ""), found.alias
-    own = found.column.name if found.column else ".".join(filter(None, ref))
-    detail = f"{own} is stored as {alias}" if found.system else f"{own} would be stored as {alias}"
-    return NameCollided(ref, (own, found.other), detail)
+def _fact(collision: Collision, bearer: Change) -> NameCollided:
+    ref, alias = table_of(bearer) or ("", ""), collision.alias
+    own_name = collision.column.name if collision.column else ".".join(filter(None, ref))
+    detail = f"{own_name} is stored as {alias}" if collision.system else f"{own_name} would be stored as {alias}"
+    return NameCollided(ref, (own_name, collision.other), detail)
 
 
 def _prefixed(fact: NameCollided) -> Decision:
     return Decision(fact, "apply", SYSTEM, f"{fact.detail}: the name is reserved by the destination")
 
 
-def _is_needed(found: Collision) -> bool:
+def _is_needed(collision: Collision) -> bool:
     """Return whether the column is the cursor or part of the key: rows are identified and found by those."""
-    return found.column is not None and bool(found.column.key or found.column.name == found.table.cursor)
+    return collision.column is not None and bool(
+        collision.column.key or collision.column.name == collision.table.cursor
+    )
 
 
 def _with_approved_name(bearer: Decision, fact: Decision) -> Decision:

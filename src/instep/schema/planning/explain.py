@@ -49,28 +49,30 @@ def _steps(plan: Plan, impact: Mapping[Ref, Impact]) -> Iterator[str]:
         yield f"{len(plan.steps)} step{'s' * (len(plan.steps) != 1)} at the destination"
     for ref, steps in groupby(plan.steps, key=lambda s: s.table):
         yield f"  {'.'.join(ref)}"
-        for one in steps:
-            yield f"    {sign(one)} {one.text}"
-            yield from (f"        {h.level}: {h.text}" for h in one.hazards)
-            if one.destructive:
-                yield f"        drops {one.object}" + (
-                    f" (allowed by {one.consent})" if one.consent else ": name it with --allow-destructive"
+        for step in steps:
+            yield f"    {sign(step)} {step.text}"
+            yield from (f"        {h.level}: {h.text}" for h in step.hazards)
+            if step.destructive:
+                yield f"        drops {step.object}" + (
+                    f" (allowed by {step.consent})" if step.consent else ": name it with --allow-destructive"
                 )
-            if (cost := impact.get(ref)) is not None and _touches(one):
+            if (cost := impact.get(ref)) is not None and _touches(step):
                 yield f"        touches {cost}"
 
 
-def sign(one: Step) -> str:
+def sign(step: Step) -> str:
     """Return `+`, `-` or `~`."""
-    change = one.change
+    change = step.change
     if isinstance(change, UndropColumn):
         return "+"
     return "~" if isinstance(change, RewriteColumn | RecordIdentity | SetLayout) else symbol(change)
 
 
-def _touches(one: Step) -> bool:
-    backfills = any(h.level == "needs backfill" for h in one.hazards)
-    return one.destructive or backfills or isinstance(one.change, RewriteColumn) or one.change.kind == "table.replaced"
+def _touches(step: Step) -> bool:
+    backfills = any(h.level == "needs backfill" for h in step.hazards)
+    return (
+        step.destructive or backfills or isinstance(step.change, RewriteColumn) or step.change.kind == "table.replaced"
+    )
 
 
 def _decided(plan: Plan) -> Iterator[str]:

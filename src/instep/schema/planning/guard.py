@@ -63,11 +63,11 @@ def _retain_guarded(
     if table is None or column is None:
         return decision
     ref, name = destination_ref(table, naming), column.alias or column.name
-    found = guards.get(ref, {}).get(name)
-    if not found:
+    column_guards = guards.get(ref, {}).get(name)
+    if not column_guards:
         return decision
-    notes[ref, name] = f"column {name} of {'.'.join(ref)} is kept instead of dropped: {_uses(found)}"
-    why = f"{decision.why}; not dropped, {_uses(found)} at the destination"
+    notes[ref, name] = f"column {name} of {'.'.join(ref)} is kept instead of dropped: {_uses(column_guards)}"
+    why = f"{decision.why}; not dropped, {_uses(column_guards)} at the destination"
     return replace(decision, modifiers=replace(decision.modifiers, removed="retain"), why=why)
 
 
@@ -92,13 +92,13 @@ def layout_violations(made: Plan, guards: Mapping[Ref, Guards]) -> dict[Ref, str
     """Return why steps of a plan cannot be carried out, by destination table under its new name; new types of columns
     aside (see `column_offences`). `guards` are by today's names."""
     today = _today(made)
-    found: dict[Ref, str] = {}
+    blockers: dict[Ref, str] = {}
     for group in made.groups():
         guarded = guards.get(today.get(group.ref, group.ref), {})
         changes = [s.change for s in group.steps if not isinstance(s.change, _TYPED)]
         if guarded and (why := first_violation(group.ref, changes, guarded)):
-            found.setdefault(group.ref, why)
-    return found
+            blockers.setdefault(group.ref, why)
+    return blockers
 
 
 def _today(made: Plan) -> dict[Ref, Ref]:
@@ -123,13 +123,13 @@ def _violations(ref: Ref, change: StepChange, old: Mapping[str, str], guards: Gu
         case TableReplaced() if stay := {c: staying for c, found in guards.items() if (staying := _staying(found))}:
             yield f"table {path} cannot get a new generation: {uses(stay)}; {free(stay)}"
         case ColumnRemoved(before=column):
-            if found := guards.get(column.name):
-                yield f"column {column.name} cannot be dropped: {_uses(found)}; {_free(found)}"
+            if column_guards := guards.get(column.name):
+                yield f"column {column.name} cannot be dropped: {_uses(column_guards)}; {_free(column_guards)}"
         case RewriteColumn(before=column, after=after):
-            if found := guards.get(old.get(column.name, column.name)):
+            if column_guards := guards.get(old.get(column.name, column.name)):
                 yield (
                     f"column {column.name} cannot be rewritten from {column.type} to {after.type}: "
-                    f"{_uses(found)}; {_free(found)}"
+                    f"{_uses(column_guards)}; {_free(column_guards)}"
                 )
         case ColumnWidened(before=column, after=after) | ColumnRetyped(before=column, after=after):
             narrow = [g for g in guards.get(old.get(column.name, column.name), ()) if not g.widens]
@@ -141,23 +141,23 @@ def _violations(ref: Ref, change: StepChange, old: Mapping[str, str], guards: Gu
                 yield f"column {column.name} cannot become nullable: {_uses(mine)}; {_free(mine)}"
 
 
-def _staying(found: tuple[LayoutGuard, ...]) -> tuple[LayoutGuard, ...]:
-    return tuple(g for g in found if not g.goes)
+def _staying(layout_guards: tuple[LayoutGuard, ...]) -> tuple[LayoutGuard, ...]:
+    return tuple(g for g in layout_guards if not g.goes)
 
 
 def uses(guards: Guards) -> str:
     """Return the uses that guard a table's columns."""
-    return _uses({g.use: g for found in guards.values() for g in found}.values())
+    return _uses({g.use: g for guard in guards.values() for g in guard}.values())
 
 
 def free(guards: Guards) -> str:
     """Return how to let go of all of it."""
-    return _free(g for found in guards.values() for g in found)
+    return _free(g for guard in guards.values() for g in guard)
 
 
-def _uses(found: Iterable[LayoutGuard]) -> str:
-    return f"{' and '.join(g.use for g in found)} stands on it"
+def _uses(layout_guards: Iterable[LayoutGuard]) -> str:
+    return f"{' and '.join(g.use for g in layout_guards)} stands on it"
 
 
-def _free(found: Iterable[LayoutGuard]) -> str:
-    return f"to free it: {' and '.join(dict.fromkeys(g.free for g in found))}"
+def _free(layout_guards: Iterable[LayoutGuard]) -> str:
+    return f"to free it: {' and '.join(dict.fromkeys(g.free for g in layout_guards))}"

@@ -124,9 +124,9 @@ class Hazard:
 _ORDER: tuple[HazardClass, ...] = ("safe", "needs backfill", "breaks readers", "loses data", "cannot be undone")
 
 
-def worst(found: Iterable[Hazard]) -> HazardClass:
+def worst(hazards_found: Iterable[Hazard]) -> HazardClass:
     """Return the class shown for a change: that of its worst hazard, `safe` without any."""
-    return max((h.level for h in found), key=_ORDER.index, default="safe")
+    return max((h.level for h in hazards_found), key=_ORDER.index, default="safe")
 
 
 def hazards(
@@ -138,10 +138,10 @@ def hazards(
 ) -> tuple[Hazard, ...]:
     """Return the hazards of a change at a destination; none for a safe one. `removed`: whether removed objects are
     retained; `taken`: the names that the table (for a table: its schema) has already, retained ones included."""
-    found = [*_of_kind(change, capabilities, removed)]
+    hazards_of_step = [*_of_kind(change, capabilities, removed)]
     if isinstance(change, ColumnAdded | ColumnRenamed | TableAdded | TableRenamed):
-        found += _of_name(change.after.name, capabilities, taken)
-    return tuple(found)
+        hazards_of_step += _of_name(change.after.name, capabilities, taken)
+    return tuple(hazards_of_step)
 
 
 def _of_kind(change: Change, capabilities: Capabilities, removed: str) -> Iterator[Hazard]:

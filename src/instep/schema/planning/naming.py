@@ -212,16 +212,16 @@ def flaw_of(name: str) -> str:
 def unusable(catalog: Catalog, accepted: Catalog) -> dict[tuple[str, ...], str]:
     """Return why no destination can hold a name, by (schema, table) or (schema, table, column). Accepted objects
     have a usable one. A column whose name is empty cannot be left out of a read, so its table cannot be held."""
-    found: dict[tuple[str, ...], str] = {}
+    names: dict[tuple[str, ...], str] = {}
     for table in catalog.tables:
         known = accepted.get(table.ref)
         if known is None and (why := flaw_of(table.name) or (table.schema and flaw_of(table.schema))):
-            found[table.ref] = f"it {why}"
+            names[table.ref] = f"it {why}"
         flawed = {c.name: why for c in table.columns if (why := flaw_of(c.name))}
         if flawed.pop("", ""):
-            found.setdefault(table.ref, "a column of it has an empty name")
-        found |= {(*table.ref, n): f"it {why}" for n, why in flawed.items() if not known or n not in known.by_name}
-    return found
+            names.setdefault(table.ref, "a column of it has an empty name")
+        names |= {(*table.ref, n): f"it {why}" for n, why in flawed.items() if not known or n not in known.by_name}
+    return names
 
 
 @dataclass(frozen=True)
@@ -278,8 +278,8 @@ def _distinct(columns: tuple[Column, ...], naming: Naming) -> bool:
 
 def _system(columns: Sequence[Column], naming: Naming) -> frozenset[str]:
     """Return the folded names that no column may have; the row id's is free for itself."""
-    own = {naming.fold(f"{naming.prefix}id")} if any(map(is_row_id, columns)) else set()
-    return naming.system - own
+    reserved = {naming.fold(f"{naming.prefix}id")} if any(map(is_row_id, columns)) else set()
+    return naming.system - reserved
 
 
 def _table_candidate(table: Table, naming: Naming) -> _NameCandidate:
@@ -296,8 +296,8 @@ def _table_candidate(table: Table, naming: Naming) -> _NameCandidate:
 
 def _column_candidate(table: Table, column: Column, naming: Naming) -> _NameCandidate:
     if is_row_id(column):
-        own = f"{naming.prefix}id"
-        return _NameCandidate(column.alias, own, own, column.name, exact=True)
+        row_id = f"{naming.prefix}id"
+        return _NameCandidate(column.alias, row_id, row_id, column.name, exact=True)
     if not column.alias:
         check_name(column.name, f"a column of table {table.path}")
     name = naming.custom_names(table.ref).columns.get(column.name, column.name)
@@ -355,7 +355,7 @@ class Collision:
     table: Table
     column: Column | None
     alias: str
-    """What it gets instead."""
+    """Name that it gets instead."""
     other: str
     system: bool = False
 

@@ -21,11 +21,11 @@ def over_the_limit(decisions: Iterable[Decision]) -> dict[Ref, list[ColumnAdded]
 def not_let_in(decisions: Iterable[Decision]) -> dict[Ref, list[ColumnAdded]]:
     """Return the additions that policy holds or lists as off, by table as the changes name it; none that a person
     refuses."""
-    found: dict[Ref, list[ColumnAdded]] = {}
+    added_columns: dict[Ref, list[ColumnAdded]] = {}
     for decision in decisions:
         if isinstance(decision.change, ColumnAdded) and not decision.applied and not decision.by_person:
-            found.setdefault(decision.change.table, []).append(decision.change)
-    return found
+            added_columns.setdefault(decision.change.table, []).append(decision.change)
+    return added_columns
 
 
 def with_extra(

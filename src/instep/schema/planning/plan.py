@@ -87,8 +87,8 @@ class Plan:
         return self.target.get(group[-1].table)
 
 
-def _alone(one: Step) -> bool:
-    return isinstance(one.change, TableRemoved | TableRenamed)
+def _alone(step: Step) -> bool:
+    return isinstance(step.change, TableRemoved | TableRenamed)
 
 
 def desired(accepted: Catalog, naming: Naming) -> Catalog:
@@ -110,10 +110,10 @@ def _desired(table: Table, naming: Naming) -> Table:
 
 
 def _system(table: Table, prefix: str) -> tuple[Column, ...]:
-    own = Column(f"{prefix}deleted", Boolean()) if table.key else Column(f"{prefix}id", String())
+    column = Column(f"{prefix}deleted", Boolean()) if table.key else Column(f"{prefix}id", String())
     extra = (Column(f"{prefix}extra", Json()),) if table.extra is not None else ()
     synced, meta = Column(f"{prefix}synced", TimestampTz()), Column(f"{prefix}meta", Json())
-    return synced, own, meta, *extra, *_interval(table, prefix)
+    return synced, column, meta, *extra, *_interval(table, prefix)
 
 
 def _interval(table: Table, prefix: str) -> tuple[Column, ...]:

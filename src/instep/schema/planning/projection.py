@@ -71,8 +71,8 @@ def reads(
     again = [t for t, _ in pairs.replaced] + [t for t, _ in pairs.same if t.ref in paused]
     gone |= {t.ref: f"{t.path} was replaced by another table of that name" for t in again}
     same = sorted((p for p in pairs.same if p[0].ref not in gone), key=lambda p: p[0].ref)
-    found = tuple(_table(before, now, hashed) for before, now in same)
-    return found, tuple(SkippedTable(t, gone[t.ref]) for t in accepted.tables if t.ref in gone)
+    reads_found = tuple(_table(before, now, hashed) for before, now in same)
+    return reads_found, tuple(SkippedTable(t, gone[t.ref]) for t in accepted.tables if t.ref in gone)
 
 
 def _table(table: Table, source: Table, hashed: Callable[[Ref, str], bool]) -> TableRead:
@@ -156,66 +156,66 @@ def loaded_columns(
     """Return the columns after a load of this read. One that is left out keeps the values that it had. `whole`: the
     load had every row; the columns `filled` have a value in every row anyway."""
     full = {c.column.name for c in read.columns} if whole or not before else filled
-    return tuple(_loaded(one, before, one.column.name not in full) for one in read.columns)
+    return tuple(_loaded(column, before, column.column.name not in full) for column in read.columns)
 
 
-def _holds_hashes(one: ColumnRead) -> bool:
+def _holds_hashes(column_read: ColumnRead) -> bool:
     """Return whether the column holds hashes. Hashes are text: until that type is accepted, the table keeps its
     values."""
-    return one.hashed and one.column.type == String()
+    return column_read.hashed and column_read.column.type == String()
 
 
-def _loaded(one: ColumnRead, before: Sequence[LoadedColumn], some: bool) -> LoadedColumn:
-    column, old = one.column, _known(before, one.column)
-    if one.source is not None:
+def _loaded(column_read: ColumnRead, before: Sequence[LoadedColumn], some: bool) -> LoadedColumn:
+    column, old = column_read.column, _known(before, column_read.column)
+    if column_read.source is not None:
         partial = some and (old is None or old.partial or not old.read)
-        kinds = one.source.native, str(column.type)
-        return LoadedColumn(column.name, column.id, True, _holds_hashes(one), *kinds, partial)
-    old = old or LoadedColumn("", hashed=_holds_hashes(one))
+        kinds = column_read.source.native, str(column.type)
+        return LoadedColumn(column.name, column.id, True, _holds_hashes(column_read), *kinds, partial)
+    old = old or LoadedColumn("", hashed=_holds_hashes(column_read))
     return replace(old, name=column.name, id=column.id, read=False)
 
 
 def left_out(read: TableRead, before: Sequence[LoadedColumn]) -> tuple[LoadedColumn, ...]:
     """Return `before`, with the columns marked that this read leaves out: once its rows land, the table lacks
     values."""
-    out = {_known(before, one.column) for one in read.columns if one.source is None}
+    out = {_known(before, column.column) for column in read.columns if column.source is None}
     return tuple(replace(c, read=False) if c in out else c for c in before)
 
 
 def reselected_columns(read: TableRead, before: Sequence[LoadedColumn]) -> Iterator[ReselectedColumn]:
     """Yield columns whose selection has changed since the last load; those that were not there then do not count."""
-    for one in read.columns:
-        old = _known(before, one.column)
-        if one.source is None or old is None:
+    for column in read.columns:
+        old = _known(before, column.column)
+        if column.source is None or old is None:
             continue
-        if one.hashed and not _holds_hashes(one):
+        if column.hashed and not _holds_hashes(column):
             if not old.hashed:
-                yield ReselectedColumn(read.table, one.column, "waiting")
-        elif old.hashed != one.hashed:
-            yield ReselectedColumn(read.table, one.column, "hashed" if one.hashed else "clear")
+                yield ReselectedColumn(read.table, column.column, "waiting")
+        elif old.hashed != column.hashed:
+            yield ReselectedColumn(read.table, column.column, "hashed" if column.hashed else "clear")
         elif not old.read:
-            yield ReselectedColumn(read.table, one.column, "on")
-        elif _is_written_otherwise(one, old):
-            yield ReselectedColumn(read.table, one.column, "retyped")
+            yield ReselectedColumn(read.table, column.column, "on")
+        elif _is_written_otherwise(column, old):
+            yield ReselectedColumn(read.table, column.column, "retyped")
 
 
-def _is_written_otherwise(one: ColumnRead, old: LoadedColumn) -> bool:
+def _is_written_otherwise(column_read: ColumnRead, old: LoadedColumn) -> bool:
     """Return whether a value may arrive otherwise than at the last load, because the source's type is another one, or
     the accepted type is. Numbers that get more room at once on both sides, and texts that do, are what they were (a
     number as text need not be: `007`); what gets less room at the source may have been cut there."""
-    assert one.source is not None, "asked before"
-    untold = not (old.native or one.source.native)  # SQLite's columns may have a type or none
-    if untold or not old.type or (old.native, old.type) == (one.source.native, str(one.column.type)):
+    assert column_read.source is not None, "asked before"
+    untold = not (old.native or column_read.source.native)  # SQLite's columns may have a type or none
+    if untold or not old.type or (old.native, old.type) == (column_read.source.native, str(column_read.column.type)):
         return False
-    before, after = parse(old.type), one.column.type
-    if one.hashed:
+    before, after = parse(old.type), column_read.column.type
+    if column_read.hashed:
         return True
-    if before == after and not isinstance(after, String | Json) and widens(one.source.type, after):
-        return _without_display_width(old.native) != _without_display_width(one.source.native)
-    if old.native == one.source.native or not widens(before, after):
+    if before == after and not isinstance(after, String | Json) and widens(column_read.source.type, after):
+        return _without_display_width(old.native) != _without_display_width(column_read.source.native)
+    if old.native == column_read.source.native or not widens(before, after):
         return True
     if isinstance(after, String):
-        room, now = _room(old.native), _room(one.source.native)
+        room, now = _room(old.native), _room(column_read.source.native)
         return not (isinstance(before, String) and 0 < room <= now)
     return not (isinstance(before, _NUMBERS) and isinstance(after, _NUMBERS) and before != after)
 

@@ -77,9 +77,11 @@ def join(inputs: ShardPlanInputs, steps: Sequence[Step], after: Table) -> Joined
 
 def first_shard_table(table: Table, column: str) -> Table:
     """Return the whole table as its first shard makes it."""
-    own = (replace(c, nullable=True, key=c.key + 1 if c.key else 0, id=None, retained=False) for c in table.columns)
+    shard_columns = (
+        replace(c, nullable=True, key=c.key + 1 if c.key else 0, id=None, retained=False) for c in table.columns
+    )
     shard = Column(column, String(), key=int(bool(table.key)))
-    return replace(table, id=None, alias="", generation=0, columns=(shard, *own))
+    return replace(table, id=None, alias="", generation=0, columns=(shard, *shard_columns))
 
 
 def seen(whole: Table, part: Table) -> Table:

@@ -167,8 +167,8 @@ def step_from_dict(data: Mapping[str, Any]) -> Step:
 
 
 def _change_from_dict(data: Mapping[str, Any]) -> StepChange:
-    if own := _OWN.get(data["kind"]):
-        return own(
+    if make := _OWN.get(data["kind"]):
+        return make(
             (data["table"][0], data["table"][1]), column_from_dict(data["before"]), column_from_dict(data["after"])
         )
     if data["kind"] == SetLayout.kind:

@@ -110,11 +110,11 @@ def undo(applied: Sequence[Applied], now: Catalog, naming: Naming) -> UndoPrevie
     backs: dict[str, _ReverseChange] = {}
     left: dict[str, InstepError] = {}
     moved = _moves(applied, now)
-    for one in applied:
+    for change in applied:
         try:
-            backs[one.id] = _back(one, now, moved)
+            backs[change.id] = _back(change, now, moved)
         except (IllegalChange, Conflict) as error:
-            left[one.id] = error
+            left[change.id] = error
     if not backs:
         raise next(iter(left.values()))
     ordered = dict(sorted(backs.items(), key=lambda item: _rank(item[1].change)))
@@ -187,10 +187,10 @@ def _moves(applied: Sequence[Applied], now: Catalog) -> tuple[Refs, Names]:
     columns: dict[tuple[Ref, str], str] = {}
     for one in applied:
         change = one.change
-        if isinstance(change, TableRenamed) and (found := today(one.after.get(change.after.ref), now)):
-            tables[found.ref] = change.before.ref
-        if isinstance(change, ColumnRenamed) and (found := today(one.after.get(change.table), now)):
-            columns[found.ref, change.after.name] = change.before.name
+        if isinstance(change, TableRenamed) and (table := today(one.after.get(change.after.ref), now)):
+            tables[table.ref] = change.before.ref
+        if isinstance(change, ColumnRenamed) and (table := today(one.after.get(change.table), now)):
+            columns[table.ref, change.after.name] = change.before.name
     return tables, columns
 
 
@@ -198,65 +198,65 @@ def today(table: Table | None, now: Catalog) -> Table | None:
     """Return the accepted table as it is now: by source id, else by name. None if it is gone or is another table."""
     if table is None:
         return None
-    if table.id is not None and (found := next((t for t in now.tables if t.id == table.id), None)):
-        return found
-    found = now.get(table.ref)
-    return None if found is None or differ(table.id, found.id) else found
+    if table.id is not None and (same := next((t for t in now.tables if t.id == table.id), None)):
+        return same
+    same = now.get(table.ref)
+    return None if same is None or differ(table.id, same.id) else same
 
 
 def _column_today(column: Column, table: Table) -> Column | None:
-    if column.id is not None and (found := next((c for c in table.columns if c.id == column.id), None)):
-        return found
-    found = table.by_name.get(column.name)
-    return None if found is None or differ(column.id, found.id) else found
+    if column.id is not None and (same := next((c for c in table.columns if c.id == column.id), None)):
+        return same
+    same = table.by_name.get(column.name)
+    return None if same is None or differ(column.id, same.id) else same
 
 
-def _back(one: Applied, now: Catalog, moved: tuple[Refs, Names]) -> _ReverseChange:
-    change = one.change
+def _back(applied: Applied, now: Catalog, moved: tuple[Refs, Names]) -> _ReverseChange:
+    change = applied.change
     if why := NEVER.get(change.kind):
         raise IllegalChange(
-            f"{one.id} cannot be undone: {describe(change)}: {why}", hint="see docs/reference/commands.md, undo"
+            f"{applied.id} cannot be undone: {describe(change)}: {why}", hint="see docs/reference/commands.md, undo"
         )
     match change:
         case TableAdded() | TableRemoved() | TableRenamed() | TableComment():
-            return _TABLES[type(change)](one, change, now, moved[0])
+            return _TABLES[type(change)](applied, change, now, moved[0])
         case _:
-            return _column(one, change, now, moved)
+            return _column(applied, change, now, moved)
 
 
-def _table_added(one: Applied, change: TableAdded, now: Catalog, _: Refs) -> _ReverseChange:
-    table = _existing_table(one, today(one.after.get(change.after.ref), now), change.after.path)
+def _table_added(applied: Applied, change: TableAdded, now: Catalog, _: Refs) -> _ReverseChange:
+    table = _existing_table(applied, today(applied.after.get(change.after.ref), now), change.after.path)
     if table.retained:
-        raise _since(one, f"table {table.path} is no longer at the source and is only retained")
-    retained = one.before.get(change.after.ref)
-    return _ReverseChange(TableRemoved(table), "retain" if retained else one.removed)
+        raise _since(applied, f"table {table.path} is no longer at the source and is only retained")
+    retained = applied.before.get(change.after.ref)
+    return _ReverseChange(TableRemoved(table), "retain" if retained else applied.removed)
 
 
-def _table_removed(one: Applied, change: TableRemoved, now: Catalog, _: Refs) -> _ReverseChange:
+def _table_removed(applied: Applied, change: TableRemoved, now: Catalog, _: Refs) -> _ReverseChange:
     ref = change.before.ref
-    if one.after.get(ref) is not None:
-        raise _since(one, f"nothing was removed: table {change.before.path} is unchanged at the destination")
-    table = one.before.get(ref)
+    if applied.after.get(ref) is not None:
+        raise _since(applied, f"nothing was removed: table {change.before.path} is unchanged at the destination")
+    table = applied.before.get(ref)
     if table is None:
-        raise _since(one, f"table {change.before.path} is not in the accepted schema before it")
+        raise _since(applied, f"table {change.before.path} is not in the accepted schema before it")
     if (other := now.get(ref)) is not None or any(t.alias == table.alias for t in now.tables):
-        raise _since(one, f"the name {(other or table).path} has been used again since")
+        raise _since(applied, f"the name {(other or table).path} has been used again since")
     return _ReverseChange(TableAdded(replace(table, alias="")), alias=table.alias, undrops=True)
 
 
-def _table_renamed(one: Applied, change: TableRenamed, now: Catalog, _: Refs) -> _ReverseChange:
-    table = _existing_table(one, today(one.after.get(change.after.ref), now), change.after.path)
+def _table_renamed(applied: Applied, change: TableRenamed, now: Catalog, _: Refs) -> _ReverseChange:
+    table = _existing_table(applied, today(applied.after.get(change.after.ref), now), change.after.path)
     if table.ref != change.after.ref:
-        raise _since(one, f"the table is called {table.path} by now")
-    old = one.before.get(change.before.ref)
+        raise _since(applied, f"the table is called {table.path} by now")
+    old = applied.before.get(change.before.ref)
     back = replace(table, schema=change.before.schema, name=change.before.name)
     return _ReverseChange(TableRenamed(table, back), alias=old.alias if old else "")
 
 
-def _table_comment(one: Applied, change: TableComment, now: Catalog, moved: Refs) -> _ReverseChange:
-    table = _existing_table(one, today(one.after.get(change.table), now), ".".join(change.table))
+def _table_comment(applied: Applied, change: TableComment, now: Catalog, moved: Refs) -> _ReverseChange:
+    table = _existing_table(applied, today(applied.after.get(change.table), now), ".".join(change.table))
     if table.comment != change.after:
-        raise _since(one, f"the comment of {table.path} has changed since")
+        raise _since(applied, f"the comment of {table.path} has changed since")
     return _ReverseChange(TableComment(moved.get(table.ref, table.ref), change.after, change.before))
 
 
@@ -268,90 +268,92 @@ _TABLES: Mapping[type[Any], Callable[[Applied, Any, Catalog, Refs], _ReverseChan
 }
 
 
-def _column(one: Applied, change: Any, now: Catalog, moved: tuple[Refs, Names]) -> _ReverseChange:
+def _column(applied: Applied, change: Any, now: Catalog, moved: tuple[Refs, Names]) -> _ReverseChange:
     path = ".".join(filter(None, change.table))
-    was = one.after.get(change.table)
-    table = _existing_table(one, today(was, now), path)
+    was = applied.after.get(change.table)
+    table = _existing_table(applied, today(was, now), path)
     if table.retained:
-        raise _since(one, f"table {table.path} is no longer at the source and is only retained")
+        raise _since(applied, f"table {table.path} is no longer at the source and is only retained")
     if was is not None and was.generation != table.generation:
-        raise _since(one, f"{path} is of a new generation since: its rows are those of another table")
+        raise _since(applied, f"{path} is of a new generation since: its rows are those of another table")
     ref = moved[0].get(table.ref, table.ref)
     if isinstance(change, ColumnRemoved):
-        before = one.before.get(change.table) or next((t for t in one.before.tables if t.id and t.id == table.id), None)
+        before = applied.before.get(change.table) or next(
+            (t for t in applied.before.tables if t.id and t.id == table.id), None
+        )
         old = before.by_name.get(change.before.name) if before else None
         if old is None:
-            raise _since(one, f"column {table.path}.{change.before.name} is not in the accepted schema before it")
-        retained = one.after.get(change.table)
+            raise _since(applied, f"column {table.path}.{change.before.name} is not in the accepted schema before it")
+        retained = applied.after.get(change.table)
         if retained and any(c.retained and c.alias == old.alias for c in retained.columns):
-            raise _since(one, f"nothing was removed: column {old.name} of {table.path} keeps its values")
+            raise _since(applied, f"nothing was removed: column {old.name} of {table.path} keeps its values")
         if any(old.name == c.name or old.alias == c.alias for c in table.columns):
-            raise _since(one, f"a column {old.name} has been added to {table.path} since")
+            raise _since(applied, f"a column {old.name} has been added to {table.path} since")
         return _ReverseChange(
             ColumnAdded(ref, replace(old, alias=""), len(table.columns)), alias=old.alias, undrops=True
         )
     known = was.by_name.get(change.after.name) if was else None
     column = known and _column_today(known, table)
     if column is None:
-        raise _since(one, f"column {path}.{change.after.name} is not there any more")
+        raise _since(applied, f"column {path}.{change.after.name} is not there any more")
     if column.retained:
-        raise _since(one, f"column {path}.{column.name} is no longer at the source and is only retained")
-    return _altered(one, change, table, ref, column, moved[1].get((table.ref, column.name), column.name))
+        raise _since(applied, f"column {path}.{column.name} is no longer at the source and is only retained")
+    return _altered(applied, change, table, ref, column, moved[1].get((table.ref, column.name), column.name))
 
 
-def _altered(one: Applied, change: Any, table: Table, ref: Ref, now: Column, name: str) -> _ReverseChange:
+def _altered(applied: Applied, change: Any, table: Table, ref: Ref, now: Column, name: str) -> _ReverseChange:
     """Return the reverse of a column's change; `name` is the column's once renames are undone."""
     at = replace(now, name=name)
     match change:
         case ColumnAdded():
-            return _column_added(one, table, ref, now)
+            return _column_added(applied, table, ref, now)
         case ColumnRenamed():
             if now.name != change.after.name:
-                raise _since(one, f"the column is called {now.name} by now")
-            old = one.before.get(change.table)
+                raise _since(applied, f"the column is called {now.name} by now")
+            old = applied.before.get(change.table)
             known = old.by_name.get(change.before.name) if old else None
-            then = after.by_name.get(change.after.name) if (after := one.after.get(change.table)) else None
+            then = after.by_name.get(change.after.name) if (after := applied.after.get(change.table)) else None
             mapped = bool(known and then and (known.retained or known.id != then.id))
             back = ColumnRenamed(ref, now, replace(at, id=known.id) if known and mapped else at)
             return _ReverseChange(back, alias=known.alias if known else "", mapped=known if mapped else None)
         case ColumnWidened() | ColumnNarrowed():
             if now.type != change.after.type:
-                raise _since(one, f"column {now.name} is of type {now.type} by now")
+                raise _since(applied, f"column {now.name} is of type {now.type} by now")
             reverse = ColumnNarrowed if isinstance(change, ColumnWidened) else ColumnWidened
             old_type = {f: getattr(change.before, f) for f in ("type", "native", "note")}
             return _ReverseChange(reverse(ref, at, replace(at, **old_type)))
         case ColumnNullability():
-            return _ReverseChange(_fact(one, change, ref, at, "nullable"))
+            return _ReverseChange(_fact(applied, change, ref, at, "nullable"))
         case ColumnDefault():
-            return _ReverseChange(_fact(one, change, ref, at, "default"))
+            return _ReverseChange(_fact(applied, change, ref, at, "default"))
         case ColumnComment():
-            return _ReverseChange(_fact(one, change, ref, at, "comment"))
-    raise IllegalChange(f"{one.id} cannot be undone: {describe(change)}")
+            return _ReverseChange(_fact(applied, change, ref, at, "comment"))
+    raise IllegalChange(f"{applied.id} cannot be undone: {describe(change)}")
 
 
-def _column_added(one: Applied, table: Table, ref: Ref, column: Column) -> _ReverseChange:
+def _column_added(applied: Applied, table: Table, ref: Ref, column: Column) -> _ReverseChange:
     if column.key or table.cursor == column.name:
         part = "key" if column.key else "cursor"
-        raise _since(one, f"column {column.name} is part of the {part} of {table.path}")
-    was = one.before.get(ref)
+        raise _since(applied, f"column {column.name} is part of the {part} of {table.path}")
+    was = applied.before.get(ref)
     undropped = bool(was and any(c.retained and c.alias == column.alias for c in was.columns))
     back = ColumnRemoved(ref, replace(column, key=0), table.columns.index(column))
-    return _ReverseChange(back, "retain" if undropped else one.removed)
+    return _ReverseChange(back, "retain" if undropped else applied.removed)
 
 
-def _fact(one: Applied, change: Any, ref: Ref, at: Column, name: str) -> Change:
+def _fact(applied: Applied, change: Any, ref: Ref, at: Column, name: str) -> Change:
     if getattr(at, name) != getattr(change.after, name):
-        raise _since(one, f"column {at.name} has changed again since")
+        raise _since(applied, f"column {at.name} has changed again since")
     back: Change = type(change)(ref, at, replace(at, **{name: getattr(change.before, name)}))
     return back
 
 
-def _existing_table(one: Applied, table: Table | None, path: str) -> Table:
+def _existing_table(applied: Applied, table: Table | None, path: str) -> Table:
     if table is None:
-        raise _since(one, f"table {path} is not there any more")
+        raise _since(applied, f"table {path} is not there any more")
     return table
 
 
-def _since(one: Applied, why: str) -> Conflict:
+def _since(applied: Applied, why: str) -> Conflict:
     hint = "undo later changes of it first, or see `instep changes list --all`"
-    return Conflict(f"{one.id} cannot be undone: {describe(one.change)}: {why}", hint=hint)
+    return Conflict(f"{applied.id} cannot be undone: {describe(applied.change)}: {why}", hint=hint)

@@ -116,7 +116,11 @@ def let_in(switches: Iterable[Switch], accepted: Catalog, identity: str) -> list
     def is_accepted(switch: Switch) -> bool:
         if not switch.table:
             return switch.schema in schemas
-        found = located(switch, accepted, identity)
-        return found is not None and not found[0].retained and not (found[1] and found[1].retained)
+        located_switch = located(switch, accepted, identity)
+        return (
+            located_switch is not None
+            and not located_switch[0].retained
+            and not (located_switch[1] and located_switch[1].retained)
+        )
 
     return [s for s in switches if s.listed_off and is_accepted(s)]

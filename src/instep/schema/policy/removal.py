@@ -189,12 +189,12 @@ def _goes_with(change: ColumnAdded | ColumnRemoved | ColumnNullability, key_: De
 
 def _keys(decisions: Sequence[Decision]) -> dict[tuple[Ref, str], Decision]:
     """Return the decision about the key by (table, column of it): one that holds it outranks one that accepts it."""
-    found: dict[tuple[Ref, str], Decision] = {}
+    decisions_by_column: dict[tuple[Ref, str], Decision] = {}
     for decision in sorted(decisions, key=lambda d: not d.applied):
         change = decision.change
         if isinstance(change, KeyChanged) and not is_reordered_key(change):
-            found |= {(change.table, name): decision for name in change.after}
-    return found
+            decisions_by_column |= {(change.table, name): decision for name in change.after}
+    return decisions_by_column
 
 
 def _with_its_key(decision: Decision, key_: Decision) -> Decision:

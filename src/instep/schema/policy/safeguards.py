@@ -145,11 +145,11 @@ def with_types(
     if not of_table and not of_connection:
         return table
     known = {c.id: c for c in accepted.live if c.id} if accepted else {}
-    own, common = ({name: parse(text) for name, text in texts.items()} for texts in (of_table, of_connection))
+    own_types, common = ({name: parse(text) for name, text in texts.items()} for texts in (of_table, of_connection))
 
     def one(column: Column) -> Column:
-        found = chosen_type(column, own, common, known.get(column.id or ""))
-        return column if found is None else replace(column, type=found[1], note=f"{CHOSEN}{found[0]}")
+        kind = chosen_type(column, own_types, common, known.get(column.id or ""))
+        return column if kind is None else replace(column, type=kind[1], note=f"{CHOSEN}{kind[0]}")
 
     return replace(table, columns=tuple(map(one, table.columns)))
 
@@ -208,11 +208,11 @@ def text_sentences(columns: Iterable[tuple[str, Column]]) -> tuple[str, ...]:
     return tuple(_sentence(native, found) for native, found in sorted(by_native.items()))
 
 
-def _sentence(native: str, found: list[tuple[str, Column]]) -> str:
-    names = ", ".join(f"{path}.{column.name}" for path, column in found)
-    lands = "lands" if len(found) == 1 else "land"
+def _sentence(native: str, columns: list[tuple[str, Column]]) -> str:
+    names = ", ".join(f"{path}.{column.name}" for path, column in columns)
+    lands = "lands" if len(columns) == 1 else "land"
     choice = f"; to choose another type, set `types: {{{_key(native)}: {SUGGESTED}}}` in instep.yml"
-    return f"{names} {lands} as text: {found[0][1].note}{choice if _NUMBER.match(native) else ''}"
+    return f"{names} {lands} as text: {columns[0][1].note}{choice if _NUMBER.match(native) else ''}"
 
 
 def _key(native: str) -> str:

@@ -227,15 +227,15 @@ def _columns(changes: Sequence[Change]) -> Iterator[Candidate]:
 def _places(changes: Sequence[ColumnRemoved] | Sequence[ColumnAdded]) -> dict[str, tuple[int, int]]:
     """Return for each column the number of unchanged columns before it, and its rank among the changed ones behind
     the same one."""
-    found: dict[str, tuple[int, int]] = {}
+    positions: dict[str, tuple[int, int]] = {}
     behind: Counter[int] = Counter()
     placed = (c for c in changes if c.position != NOWHERE)
     named = [(c.position, c.before.name if isinstance(c, ColumnRemoved) else c.after.name) for c in placed]
     for number, (position, name) in enumerate(sorted(named)):
         gap = position - number
-        found[name] = gap, behind[gap]
+        positions[name] = gap, behind[gap]
         behind[gap] += 1
-    return found
+    return positions
 
 
 def _column_pair(gone: ColumnRemoved, new: ColumnAdded, same_place: bool, same_gap: bool) -> Candidate:
@@ -367,17 +367,17 @@ def _chosen(group: Sequence[RenameInference]) -> Iterator[RenameInference]:
     cells = {(rows.index(s.sides[0]), columns.index(s.sides[1])): s for s in group}
     scores = [[cells[i, j].score if (i, j) in cells else 0.0 for j in range(len(columns))] for i in range(len(rows))]
     for i, j in assign(scores):
-        if (one := cells.get((i, j))) is not None:
-            yield _with_ties(one, [s for at, s in cells.items() if at != (i, j) and (at[0] == i or at[1] == j)])
+        if (inference := cells.get((i, j))) is not None:
+            yield _with_ties(inference, [s for at, s in cells.items() if at != (i, j) and (at[0] == i or at[1] == j)])
 
 
-def _with_ties(one: RenameInference, others: Sequence[RenameInference]) -> RenameInference:
-    near = [s for s in others if s.score > one.score - NEAR]
+def _with_ties(inference: RenameInference, others: Sequence[RenameInference]) -> RenameInference:
+    near = [s for s in others if s.score > inference.score - NEAR]
     if not near:
-        return one
+        return inference
     best = max(near, key=lambda s: s.score).rename
     text = f"{best.before.name} -> {best.after.name} is as likely"
-    return replace(one, tied=True, evidence=(*one.evidence, text))
+    return replace(inference, tied=True, evidence=(*inference.evidence, text))
 
 
 def threshold_of(policy: Policy) -> Callable[[Change], float]:
@@ -392,7 +392,7 @@ def threshold_of(policy: Policy) -> Callable[[Change], float]:
 
 
 def automatic(
-    found: Iterable[RenameInference], changes: Iterable[Change], policy: Policy, tags: Collection[str] = ()
+    inferences: Iterable[RenameInference], changes: Iterable[Change], policy: Policy, tags: Collection[str] = ()
 ) -> tuple[RenameInference, ...]:
     """Return the renames of columns that a rule accepts: one that decides `apply` about `column.renamed` and names a
     `rename_threshold` itself, reached by evidence from data. Never a tie, never a column of the key or cursor."""
@@ -400,7 +400,7 @@ def automatic(
     in_use = frozenset(keys | {(c.table, c.before) for c in changes if isinstance(c, CursorRemoved)})
     return tuple(
         s
-        for s in found
+        for s in inferences
         if isinstance(s.rename, ColumnRenamed)
         and s.proven
         and not s.tied
@@ -424,8 +424,8 @@ def as_renames(changes: Iterable[Change], renames: Iterable[RenameInference]) ->
     added = {s.sides[1] for s in by_removed.values()}
     out: list[Change] = []
     for change in changes:
-        if (one := by_removed.get(key(change))) is not None:
-            out.append(one.rename)
+        if (inference := by_removed.get(key(change))) is not None:
+            out.append(inference.rename)
         elif key(change) not in added:
             out.append(change)
     last = max((i for i, c in enumerate(out) if isinstance(c, ColumnRenamed)), default=-1)

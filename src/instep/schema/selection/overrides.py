@@ -84,10 +84,10 @@ def _by_id(things: Iterable[Column], id: str | None) -> Column | None:
 def bind(switch: Switch, catalog: Catalog, identity: str) -> Switch:
     """Return the switch under the name that its object has in `catalog`, with its ids there; as it is if it is not
     there."""
-    found = located(switch, catalog, identity)
-    if found is None:
+    object_ = located(switch, catalog, identity)
+    if object_ is None:
         return switch
-    table, column = found
+    table, column = object_
     name, id = (column.name, column.id) if column else ("", None)
     return replace(
         switch, schema=table.schema, table=table.name, column=name, table_id=table.id, column_id=id, identity=identity
@@ -126,19 +126,19 @@ def with_switches(
 ) -> Selection:
     """Return `selection` with the switches applied, each under the name that its object has in `catalog`, or under
     its own where it has none: what is gone may come back."""
-    found: dict[str, set[str]] = {name: set() for name in ("on", "off", "masked", "schemas_on", "schemas_off")}
+    paths: dict[str, set[str]] = {name: set() for name in ("on", "off", "masked", "schemas_on", "schemas_off")}
     for switch in switches:
         path = bind(switch, catalog, identity).path if switch.table else switch.path
         for name in _sets(switch):
-            found[name].add(path)
-    on, off = (selection.on - found["off"]) | found["on"], (selection.off - found["on"]) | found["off"]
+            paths[name].add(path)
+    on, off = (selection.on - paths["off"]) | paths["on"], (selection.off - paths["on"]) | paths["off"]
     return replace(
         selection,
         on=frozenset(on),
         off=frozenset(off),
-        masked=selection.masked | found["masked"],
-        schemas_on=selection.schemas_on | found["schemas_on"],
-        schemas_off=selection.schemas_off | found["schemas_off"],
+        masked=selection.masked | paths["masked"],
+        schemas_on=selection.schemas_on | paths["schemas_on"],
+        schemas_off=selection.schemas_off | paths["schemas_off"],
     )
 
 

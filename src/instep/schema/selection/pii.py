@@ -69,11 +69,11 @@ def words(name: str) -> tuple[str, ...]:
 
 def by_name(name: str) -> str:
     """Return the kind of personal data that a column of this name looks like, "" if none."""
-    found = words(name)
+    parts = words(name)
     for kind, phrase in _PHRASES:
-        for at in range(len(found) - len(phrase) + 1):
-            if found[at : at + len(phrase)] == phrase:
-                rest = (*found[:at], *found[at + len(phrase) :])
+        for at in range(len(parts) - len(phrase) + 1):
+            if parts[at : at + len(phrase)] == phrase:
+                rest = (*parts[:at], *parts[at + len(phrase) :])
                 if not NEUTRAL.intersection(rest):
                     return kind
     return ""
@@ -121,10 +121,10 @@ def is_ip(text: str) -> bool:
     if text.count(".") != 3 and ":" not in text:
         return False
     try:
-        found = ip_address(text)
+        address = ip_address(text)
     except ValueError:
         return False
-    return not (found.is_loopback or found.is_unspecified or found.is_multicast)
+    return not (address.is_loopback or address.is_unspecified or address.is_multicast)
 
 
 def is_ssn(text: str) -> bool:
@@ -196,8 +196,8 @@ class Protect:
         """Return why a column is held for its name, in words; "" if it is not. `path` is schema.table.column."""
         if self.allows(path):
             return ""
-        if own := next((p for p in self.names if p.matches(path)), None):
-            return f"its name matches {own.text!r}"
+        if pattern := next((p for p in self.names if p.matches(path)), None):
+            return f"its name matches {pattern.text!r}"
         kind = by_name(column)
         return f"its name looks like personal data ({kind})" if kind else ""
 
@@ -212,5 +212,5 @@ class Protect:
 
     @cached_property
     def _forms(self) -> Sequence[Form]:
-        own = (Form(kind, expression(text).fullmatch, 0.5, 1, text) for kind, text in self.values.items())
-        return *VALUES, *own
+        forms = (Form(kind, expression(text).fullmatch, 0.5, 1, text) for kind, text in self.values.items())
+        return *VALUES, *forms

@@ -97,8 +97,8 @@ def is_on(selection: Selection, table: Table) -> tuple[bool, str]:
         return False, f"a {table.kind.replace('_', ' ')}: include it by its exact name to read it"
     if named or not selection.include:
         return True, f"included by {named}" if named else "every table is included"
-    found = _first(selection.include, table.path)
-    return (True, f"included by {found}") if found else (False, "no include pattern matches it")
+    pattern = _first(selection.include, table.path)
+    return (True, f"included by {pattern}") if pattern else (False, "no include pattern matches it")
 
 
 def column_is_on(selection: Selection, table: Table, column: Column) -> tuple[bool, str]:

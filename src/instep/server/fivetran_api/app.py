@@ -107,9 +107,11 @@ def create_compatible(ports: Ports, prefix: str = "") -> FastAPI:
 def check_matrix(app: FastAPI) -> None:
     """Raise ValueError unless exactly the routes of the matrix are there, and the description."""
     routes = [route for route in app.router.routes if isinstance(route, APIRoute)]
-    found = {f"{method} {route.path}" for route in routes for method in route.methods or ()} - {"GET /openapi.json"}
-    if found != NEEDS.keys():
-        raise ValueError(f"routes and matrix of {_TITLE} differ: {sorted(found ^ NEEDS.keys())}")
+    operations = {f"{method} {route.path}" for route in routes for method in route.methods or ()} - {
+        "GET /openapi.json"
+    }
+    if operations != NEEDS.keys():
+        raise ValueError(f"routes and matrix of {_TITLE} differ: {sorted(operations ^ NEEDS.keys())}")
 
 
 def _description(request: Request) -> Response:
@@ -139,10 +141,10 @@ class StoredKeys:
     store: Store
 
     def caller(self, key: str | None, secret: str) -> ApiCaller | None:
-        found = authenticate(self.store, secret, key)
-        if found is None:
+        caller = authenticate(self.store, secret, key)
+        if caller is None:
             return None
-        return ApiCaller(f"{found.name} ({found.id})", found.role, frozenset(found.groups), found.id)
+        return ApiCaller(f"{caller.name} ({caller.id})", caller.role, frozenset(caller.groups), caller.id)
 
 
 @dataclass(frozen=True)
@@ -196,9 +198,9 @@ class StoredJobs:
             return shown(self.store.jobs.get(job))
         try:
             end = time.monotonic() + seconds
-            while not (found := self.store.jobs.get(job)).over and time.monotonic() < end:
+            while not (row := self.store.jobs.get(job)).over and time.monotonic() < end:
                 time.sleep(POLL)
-            return shown(found)
+            return shown(row)
         finally:
             self._seats.release()
 
@@ -207,10 +209,10 @@ class StoredJobs:
             self.store.jobs.cancel(job, who)
 
     def unfinished(self, connections: Sequence[str]) -> Mapping[str, Sequence[ApiJob]]:
-        found: dict[str, list[ApiJob]] = {name: [] for name in connections}
+        api_jobs: dict[str, list[ApiJob]] = {name: [] for name in connections}
         for job in self.store.jobs.unfinished(connections):
-            found[job.connection].append(shown(job))
-        return found
+            api_jobs[job.connection].append(shown(job))
+        return api_jobs
 
     def has_worker(self) -> bool:
         return bool(self.store.workers.live())

@@ -130,8 +130,8 @@ class Facts:
         reasons = {why} if why else set()
         jobs = self.jobs.get(item.name, ())
         tried = [Trouble("sync", j.error) for j in jobs if j.kind in MOVES and j.status == "queued" and j.error]
-        found = [*(t for t in self.troubles.get(item.name, ()) if t.what != "missing"), *tried]
-        return [*given, *(_task(t) for t in dict.fromkeys(found) if t.text not in reasons)]
+        troubles = [*(t for t in self.troubles.get(item.name, ()) if t.what != "missing"), *tried]
+        return [*given, *(_task(t) for t in dict.fromkeys(troubles) if t.text not in reasons)]
 
     def warnings(self, item: Item) -> list[dict[str, Any]]:
         """Return warnings: what has changed, though everything continues."""
@@ -207,14 +207,14 @@ _DEFAULTS: Mapping[str, Any] = {
 
 def _user_of(who: str) -> str | None:
     """Return the id of the key that is named with its id, else the name of the person."""
-    found = re.fullmatch(r".* \((k-[0-9a-f]+)\)", who)
-    return found[1] if found else who or None
+    match = re.fullmatch(r".* \((k-[0-9a-f]+)\)", who)
+    return match[1] if match else who or None
 
 
 def sync_line(item: Item) -> str:
     """Return the sync schedule as a cron line; "" if there is none."""
-    found = item.spec.get("schedule")
-    return str(found.get("sync") or "") if isinstance(found, Mapping) else ""
+    schedule = item.spec.get("schedule")
+    return str(schedule.get("sync") or "") if isinstance(schedule, Mapping) else ""
 
 
 def times(item: Item, fields: Mapping[str, Any]) -> tuple[int, str]:

@@ -171,8 +171,8 @@ def _answer(message: str, view: dict[str, Any], strange: list[str], status: int)
 
 
 def _view(context: RequestContext, item: Item) -> dict[str, Any]:
-    [found] = shown(context.ports, [item])
-    return found
+    [connection] = shown(context.ports, [item])
+    return connection
 
 
 def _create_ours(context: RequestContext, name: str, fields: NewConnection, since: Item | None = None) -> Item:
@@ -265,8 +265,8 @@ def _extra_fields(config: Mapping[str, Any], parsed: NewConnection | ConnectionC
     """Return the parts of a schedule that the project file cannot hold for a manual connection, and settings without
     effect."""
     names = ("schedule_type", "sync_frequency", "daily_sync_time")
-    found = parsed.model_dump(include=set(names), exclude_none=True, exclude_unset=True)
-    return {**found, **({"config": echoed} if (echoed := settings_without_effect(config)) else {})}
+    values = parsed.model_dump(include=set(names), exclude_none=True, exclude_unset=True)
+    return {**values, **({"config": echoed} if (echoed := settings_without_effect(config)) else {})}
 
 
 def _change_foreign(context: RequestContext, item: Item, change: ConnectionChange, body: Mapping[str, Any]) -> Item:
@@ -285,15 +285,15 @@ def _change_stored(context: RequestContext, item: Item, change: ConnectionChange
     check_config(service, change.config or {})
     patch = _stored_fields(body, change, TEST_ONLY | _OURS | _TIED)
     documents = CompatDocuments(context.ports.store)
-    found = context.ports.objects.change("foreign", item.name, patch, context.caller.name)
+    changed = context.ports.objects.change("foreign", item.name, patch, context.caller.name)
     if service not in TYPES:
-        return found
+        return changed
     whole = parse(NewConnection, documents.opened("foreign", item.name))
     if not is_set_up(whole.service, whole.config):
-        return found
+        return changed
     check_way(whole, DIRECTLY)
     if context.ports.objects.get("destination", item.group) is None:
-        return found
+        return changed
     documents.delete("foreign", item.name)
     return _create_ours(context, item.name, whole, item)
 

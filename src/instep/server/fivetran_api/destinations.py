@@ -52,7 +52,7 @@ class ParsedSettings:
     spec: Mapping[str, Any]
     """Settings of ours."""
     echoed: Mapping[str, Any]
-    """What is kept beside them because its client reads it back."""
+    """Keys that are stored only because the client reads them back."""
 
 
 def type_of(service: str) -> str:
@@ -199,8 +199,8 @@ def _echoed(config: ParsedSettings) -> dict[str, Any]:
 
 
 def _view(context: RequestContext, item: Item) -> dict[str, Any]:
-    [found] = _shown(context, [item])
-    return found
+    [destination] = _shown(context, [item])
+    return destination
 
 
 def _shown(context: RequestContext, items: Sequence[Item]) -> list[dict[str, Any]]:

@@ -64,8 +64,8 @@ def _check_parent(context: RequestContext, parents: str, id: str) -> None:
             if id != user_id(context.caller) and not (whole and get("user", id) is not None):
                 raise not_found("User", id)
         case "destinations" | "groups":
-            found = get("destination", id) or (get("group", id) if parents == "groups" else None)
-            if found is None or not context.sees(id):
+            owner = get("destination", id) or (get("group", id) if parents == "groups" else None)
+            if owner is None or not context.sees(id):
                 raise not_found("Group" if parents == "groups" else "Destination", id)
         case _:
             raise HTTPException(404)

@@ -100,18 +100,18 @@ def named(context: RequestContext, kinds: Sequence[Kind], after: str, limit: int
     objects = context.ports.objects
     if context.caller.groups:
         named = sorted(name for name in context.caller.groups if name > after)
-        found = [item for name in named for kind in kinds if (item := objects.get(kind, name))]
+        members = [item for name in named for kind in kinds if (item := objects.get(kind, name))]
     else:
-        found = [item for kind in kinds for item in objects.page(kind, after=after, limit=limit)]
-    return sorted(found, key=lambda item: item.name)[:limit]
+        members = [item for kind in kinds for item in objects.page(kind, after=after, limit=limit)]
+    return sorted(members, key=lambda item: item.name)[:limit]
 
 
 def existing(context: RequestContext, what: str, id: str) -> Item:
     kinds = ("destination",) if what == "Destination" else _KINDS
-    found = next((item for kind in kinds if (item := context.ports.objects.get(kind, id))), None)
-    if found is None or not context.sees(id):
+    member = next((item for kind in kinds if (item := context.ports.objects.get(kind, id))), None)
+    if member is None or not context.sees(id):
         raise not_found(what, id)
-    return found
+    return member
 
 
 def remove(context: RequestContext, item: Item) -> None:

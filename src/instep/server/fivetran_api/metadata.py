@@ -34,8 +34,8 @@ _NAMES = {
 @router.get("/connector-types", **lists(ConnectorTypeOut))
 def types(request: Request, context: RequestContextDep) -> JSONResponse:
     seen = window(request)
-    found = [name for name in sorted(TYPES) if name > seen.after][: seen.limit + 1]
-    items, cursor = seen.cut(found, str)
+    names = [name for name in sorted(TYPES) if name > seen.after][: seen.limit + 1]
+    items, cursor = seen.cut(names, str)
     return page("Connector types retrieved successfully", list(map(_type, items)), cursor)
 
 

@@ -64,25 +64,25 @@ class ServedObjects:
     ) -> Iterator[Item]:
         common: dict[str, str] = {}
         while True:
-            found = self.objects.page(
+            page = self.objects.page(
                 "connection", after=after, limit=at_once, links=links, any_of=any_of, namespace=namespace
             )
-            yield from (self._connection(one, common) for one in found)
-            if len(found) < at_once:
+            yield from (self._connection(one, common) for one in page)
+            if len(page) < at_once:
                 return
-            after = found[-1].name
+            after = page[-1].name
 
     def _foreign(
         self, after: str, at_once: int, links: list[Link], any_of: list[Link], namespace: str
     ) -> Iterator[Item]:
         while True:
-            found = self._documents.page(
+            page = self._documents.page(
                 "foreign", after=after, limit=at_once, links=links, any_of=any_of, namespace=namespace
             )
-            yield from map(_stored_item, found)
-            if len(found) < at_once:
+            yield from map(_stored_item, page)
+            if len(page) < at_once:
                 return
-            after = found[-1].name
+            after = page[-1].name
 
     def page(self, kind: Kind, *, after: str = "", limit: int) -> Sequence[Item]:
         if _is_stored(kind):
@@ -95,8 +95,8 @@ class ServedObjects:
             stored = self._documents.get(kind, name)
             return _stored_item(stored) if stored else None
         assert _is_managed(kind)
-        found = self.objects.find(kind, name)
-        return self._item(found) if found else None
+        item = self.objects.find(kind, name)
+        return self._item(item) if item else None
 
     def sources(self, names: Collection[str]) -> Mapping[str, Item]:
         return {found.name: _item(found) for found in self.objects.get_many("source", names)}
@@ -179,49 +179,51 @@ class ServedObjects:
             store.connections.forget(name)
             store.events.add(_deleted(name, who, tables, was))
 
-    def _item(self, found: Managed) -> Item:
-        if found.kind == "connection":
-            return self._connection(found, {})
-        return _item(found)
+    def _item(self, managed: Managed) -> Item:
+        if managed.kind == "connection":
+            return self._connection(managed, {})
+        return _item(managed)
 
-    def _connection(self, found: Managed, common: dict[str, str]) -> Item:
+    def _connection(self, managed: Managed, common: dict[str, str]) -> Item:
         """Return a connection for the API; `common` has the namespaces of destinations that are known already."""
-        if found.by == "file":
-            group, namespace = self._project.destination_of(found.name), self._project.namespace_of(found.name)
+        if managed.by == "file":
+            group, namespace = self._project.destination_of(managed.name), self._project.namespace_of(managed.name)
         else:
-            group = str(found.spec["destination"])
+            group = str(managed.spec["destination"])
             if group not in common:
                 destination = self.objects.find("destination", group)
                 common[group] = str(destination.spec.get("namespace") or "") if destination else ""
-            namespace = str(found.spec.get("namespace") or common[group] or found.name)
-        return _item(found, group, namespace)
+            namespace = str(managed.spec.get("namespace") or common[group] or managed.name)
+        return _item(managed, group, namespace)
 
 
 def _deleted(name: str, who: str, tables: int, was: Identity) -> ConnectionDeleted:
     return ConnectionDeleted(name, who, tables, "kept", "", (), was.service, was.group, was.namespace)
 
 
-def _item(found: Managed, group: str = "", namespace: str = "") -> Item:
-    assert found.kind in ("source", "destination", "connection")
+def _item(managed: Managed, group: str = "", namespace: str = "") -> Item:
+    assert managed.kind in ("source", "destination", "connection")
     return Item(
-        found.kind,
-        found.name,
-        found.spec,
-        found.created or _BEFORE,
-        found.created_by,
+        managed.kind,
+        managed.name,
+        managed.spec,
+        managed.created or _BEFORE,
+        managed.created_by,
         group,
         namespace,
-        in_file=found.by == "file",
-        tags=frozenset(found.tags),
+        in_file=managed.by == "file",
+        tags=frozenset(managed.tags),
     )
 
 
-def _stored_item(found: StoredObject) -> Item:
-    kind, group = found.kind, str(found.spec.get("group_id", ""))
+def _stored_item(stored_object: StoredObject) -> Item:
+    kind, group = stored_object.kind, str(stored_object.spec.get("group_id", ""))
     assert _is_stored(kind)
-    config = found.spec.get("config")
-    namespace = str(config.get("schema") or found.name) if isinstance(config, Mapping) else found.name
-    return Item(kind, found.name, found.spec, found.created, found.created_by, group, namespace)
+    config = stored_object.spec.get("config")
+    namespace = str(config.get("schema") or stored_object.name) if isinstance(config, Mapping) else stored_object.name
+    return Item(
+        kind, stored_object.name, stored_object.spec, stored_object.created, stored_object.created_by, group, namespace
+    )
 
 
 def _is_stored(kind: str) -> TypeGuard[StoredKind]:

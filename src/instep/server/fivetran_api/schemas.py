@@ -97,8 +97,8 @@ def tree(config: SchemaConfig) -> dict[str, Any]:
     }
 
 
-def columns(found: tuple[ColumnConfig, ...]) -> dict[str, Any]:
-    return {column.name: _column(column) for column in found}
+def columns(configs: tuple[ColumnConfig, ...]) -> dict[str, Any]:
+    return {column.name: _column(column) for column in configs}
 
 
 def _schema(schema: SchemaEntry) -> dict[str, Any]:
@@ -177,9 +177,9 @@ def create(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
         place, salt = _with_salt(context.place(id), item, patch)
         if place.known.tables:
             raise Refusal(409, f"Connection '{id}' has a schema config already.", hint="PATCH it")
-        for one in chosen:
-            if one.hashed:
-                check_salt(place, one.path)
+        for table in chosen:
+            if table.hashed:
+                check_salt(place, table.path)
         handling = {} if patch.handling is None else {"schema_change_handling": patch.handling, "policy": None}
         _set(context, id, {**handling, **salt})
         store.connections.configure(id)
@@ -215,8 +215,8 @@ def reload(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
 @router.post("/drop-columns", **route_options(takes=DropBody))
 def drop_columns(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     parsed = parse(DropBody, body)
-    found = parsed.schemas
-    requested = {(s, t): tuple(table.columns) for s, schema in found.items() for t, table in schema.tables.items()}
+    schemas = parsed.schemas
+    requested = {(s, t): tuple(table.columns) for s, schema in schemas.items() for t, table in schema.tables.items()}
     if not any(requested.values()):
         raise Refusal(400, "The body names no column.")
     return _drop(context, id, requested, parsed)
@@ -251,10 +251,10 @@ def retrieve_columns(id: Name, schema: Name, table: Name, context: RequestContex
     context.own_connection(id)
     if context.may("operator"):
         context.run(id, "reload", {}, key="reload")
-    found = table_columns(context.place(id), context.naming(id), (schema, table))
-    if found is None:
+    configs = table_columns(context.place(id), context.naming(id), (schema, table))
+    if configs is None:
         raise NotListed(f"connection {id} has no table {schema}.{table}", hint="see the schema config for its tables")
-    return success("Source table columns config retrieved", {"columns": columns(found)})
+    return success("Source table columns config retrieved", {"columns": columns(configs)})
 
 
 @router.delete("/{schema}/tables/{table}/columns/{column}", **route_options())

@@ -120,14 +120,14 @@ def _begin(context: RequestContext, id: str, body: SyncBody, *, join: bool) -> J
     return success(done)
 
 
-def _is_to_come(found: Sequence[ApiJob]) -> bool:
+def _is_to_come(api_jobs: Sequence[ApiJob]) -> bool:
     """Return True if a sync waits, which who asks for it joins."""
-    return any(job.kind == "sync" and job.status == "queued" for job in found)
+    return any(job.kind == "sync" and job.status == "queued" for job in api_jobs)
 
 
 def _runs(context: RequestContext, id: str) -> bool:
-    found = context.ports.store.runs.outcomes([id]).get(id)
-    return found is not None and found.running
+    outcome = context.ports.store.runs.outcomes([id]).get(id)
+    return outcome is not None and outcome.running
 
 
 def _resync(context: RequestContext, id: str, scope: Scope | None, message: str = RESYNCED) -> JSONResponse:

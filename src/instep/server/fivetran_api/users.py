@@ -134,16 +134,16 @@ def add(context: RequestContext, group: str, body: Any) -> JSONResponse:
     """Add an invited person to a group."""
     parsed = parse(NewMember, body)
     with context.ports.store.transaction():
-        found = _by_address(context, parsed.email)
-        if found is None:
+        item = _by_address(context, parsed.email)
+        if item is None:
             raise Refusal(
                 404,
                 f"There is no user with the email {parsed.email}.",
                 code="NotFound_User",
                 hint="invite them first: POST /v1/users",
             )
-        context.ports.objects.change("user", found.name, {"groups": {group: parsed.role}}, context.caller.name)
-        context.record(id=found.name, fields=fields_of(body))
+        context.ports.objects.change("user", item.name, {"groups": {group: parsed.role}}, context.caller.name)
+        context.record(id=item.name, fields=fields_of(body))
     return success(parsed.remark("User has been added to the group"))
 
 
@@ -188,14 +188,14 @@ def _all(context: RequestContext, after: str, limit: int | None = None) -> list[
 
 
 def _stored_users(context: RequestContext, after: str = "", limit: int | None = None) -> list[Item]:
-    found: list[Item] = []
-    while limit is None or len(found) < limit:
+    items: list[Item] = []
+    while limit is None or len(items) < limit:
         some = context.ports.objects.page("user", after=after, limit=_AT_ONCE)
-        found += some
+        items += some
         if len(some) < _AT_ONCE:
             break
         after = some[-1].name
-    return found
+    return items
 
 
 def _found(context: RequestContext, id: str) -> Item:
@@ -210,7 +210,10 @@ def _found(context: RequestContext, id: str) -> Item:
 
 
 def _by_address(context: RequestContext, email: str) -> Item | None:
-    return next((one for one in _stored_users(context) if one.spec["email"].lower() == email.lower()), None)
+    return next(
+        (stored_user for stored_user in _stored_users(context) if stored_user.spec["email"].lower() == email.lower()),
+        None,
+    )
 
 
 def _groups(context: RequestContext, one: Mapping[str, Any]) -> Mapping[str, str]:

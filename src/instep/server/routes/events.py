@@ -94,6 +94,6 @@ async def _lines(
         await anyio.sleep(server.poll)
 
 
-def _event(found: LoggedEvent) -> str:
-    text = json.dumps(as_json(EventOut.model_validate(found)))
-    return f"id: {found.number}\nevent: {found.type}\ndata: {text}\n\n"
+def _event(logged_event: LoggedEvent) -> str:
+    text = json.dumps(as_json(EventOut.model_validate(logged_event)))
+    return f"id: {logged_event.number}\nevent: {logged_event.type}\ndata: {text}\n\n"

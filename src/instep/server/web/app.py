@@ -20,12 +20,12 @@ API_PATHS = ("/api/", "/v1/", "/v1", "/metrics", "/healthz", "/readyz")
 
 def is_page(path: str) -> bool:
     """Return True if people look at what is below this path."""
-    return not any(path == one or (one.endswith("/") and path.startswith(one)) for one in API_PATHS)
+    return not any(path == prefix or (prefix.endswith("/") and path.startswith(prefix)) for prefix in API_PATHS)
 
 
 def all_pages() -> list[PageRoutes]:
     """Return the pages of every screen."""
-    names = [one.name for one in iter_modules(screens.__path__)]
+    names = [iter_module.name for iter_module in iter_modules(screens.__path__)]
     return [import_module(f"{screens.__name__}.{name}").pages for name in names]
 
 

@@ -55,7 +55,9 @@ def curl(action: Action, values: Values, server: str) -> str:
 
 def _without_secrets(action: Action, values: Values) -> dict[str, Any]:
     """Return the values with places to fill in instead of secrets."""
-    hidden = {one.name: HiddenValue(f"<{one.label.lower()}>") for one in action.fields if one.control == "secret"}
+    hidden = {
+        field.name: HiddenValue(f"<{field.label.lower()}>") for field in action.fields if field.control == "secret"
+    }
     found: dict[str, Any] = {one.name: hidden.get(one.name, values.get(one.name)) for one in action.fields}
     for name in (one.name for one in action.fields if one.hidden and isinstance(found[one.name], dict)):
         found[name] = {key: {} for key in found[name]}
@@ -71,7 +73,7 @@ def kind_of(action: Action) -> ObjectKind | None:
 
 
 def _writes(action: Action) -> bool:
-    return any(one.name == "spec" for one in action.fields)
+    return any(field.name == "spec" for field in action.fields)
 
 
 def hide(kind: ObjectKind, name: str, spec: Mapping[str, Any], place: Callable[[Any], Any]) -> dict[str, Any]:

@@ -98,7 +98,7 @@ class Action:
     @property
     def previews(self) -> bool:
         """Return whether a worker makes the preview: it reads what the page's process does not open."""
-        return any(one.name == "preview" and one.control == "flag" for one in self.fields)
+        return any(field.name == "preview" and field.control == "flag" for field in self.fields)
 
     def name_to_type(self, values: Mapping[str, Any]) -> str:
         """Return the name that has to be typed before something is deleted or taken back; "" for other operations. What
@@ -117,12 +117,12 @@ class Action:
 
     def body(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return the body of a request: what is not in its path and not as by default."""
-        given = {one.name: values.get(one.name) for one in self.fields if one.name not in self.in_path}
+        given = {field.name: values.get(field.name) for field in self.fields if field.name not in self.in_path}
         return {name: value for name, value in given.items() if value is not None and value is not False}
 
     def read(self, form: Mapping[str, Sequence[str]]) -> dict[str, Any]:
         """Return the values of a form, by field."""
-        return {one.name: one.parse(form[one.name]) for one in self.fields if one.name in form}
+        return {field.name: field.parse(form[field.name]) for field in self.fields if field.name in form}
 
 
 @cache
@@ -170,25 +170,25 @@ def _fields(record: type[Options], hints: Mapping[str, Any]) -> tuple[ActionFiel
     texts = texts_of(record)
     return tuple(
         ActionField(
-            one.name,
-            _control(one, hints[one.name]),
-            texts.get(one.name, ""),
-            choices=_kind(hints[one.name])[1],
-            required=one.default is MISSING and one.default_factory is MISSING,
-            consent=_consents(hints[one.name]),
-            hidden=not one.repr and _kind(hints[one.name])[0] == "document",
-            default=None if one.default is MISSING else one.default,
-            listed=_is_list(hints[one.name]),
+            field.name,
+            _control(field, hints[field.name]),
+            texts.get(field.name, ""),
+            choices=_kind(hints[field.name])[1],
+            required=field.default is MISSING and field.default_factory is MISSING,
+            consent=_consents(hints[field.name]),
+            hidden=not field.repr and _kind(hints[field.name])[0] == "document",
+            default=None if field.default is MISSING else field.default,
+            listed=_is_list(hints[field.name]),
         )
-        for one in sorted(fields(record), key=lambda one: bool(one.kw_only))
-        if one.name in hints
+        for field in sorted(fields(record), key=lambda one: bool(one.kw_only))
+        if field.name in hints
     )
 
 
-def _control(one: Field[Any], hint: Any) -> Control:
+def _control(field: Field[Any], hint: Any) -> Control:
     """Return the control of a field; a text that a record does not show is a secret."""
     kind = _kind(hint)[0]
-    return "secret" if kind == "text" and not one.repr else kind
+    return "secret" if kind == "text" and not field.repr else kind
 
 
 def _kind(hint: Any) -> tuple[Control, tuple[str, ...]]:
@@ -209,7 +209,7 @@ def _kind(hint: Any) -> tuple[Control, tuple[str, ...]]:
 def _is_list(hint: Any) -> bool:
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Annotated, Union, UnionType):
-        return _is_list(next(one for one in arguments if one is not NoneType))
+        return _is_list(next(argument for argument in arguments if argument is not NoneType))
     return origin is tuple
 
 

@@ -85,7 +85,7 @@ class Provider:
 
     def claims(self, attempt: SignInAttempt, code: str, redirect: str) -> Mapping[str, Any]:
         """Return the claims of the ID token for a code. Raises Forbidden for one that is not valid."""
-        found = self._document()
+        document = self._document()
         sent = {
             "grant_type": "authorization_code",
             "code": code,
@@ -99,8 +99,8 @@ class Provider:
             "Accept": "application/json",
             "Authorization": f"Basic {base64.b64encode(login).decode()}",
         }
-        tokens = self._json("POST", str(found["token_endpoint"]), urlencode(sent).encode(), headers)
-        return self._checked(str(tokens.get("id_token", "")), str(found["jwks_uri"]), attempt)
+        tokens = self._json("POST", str(document["token_endpoint"]), urlencode(sent).encode(), headers)
+        return self._checked(str(tokens.get("id_token", "")), str(document["jwks_uri"]), attempt)
 
     def _checked(self, token: str, keys: str, attempt: SignInAttempt) -> Mapping[str, Any]:
         from joserfc import jwt

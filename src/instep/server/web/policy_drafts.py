@@ -59,17 +59,17 @@ class PolicyDraft:
     @classmethod
     def parse(cls, text: str) -> PolicyDraft:
         """Return the draft that a YAML text is; ApiProblem for one that is none."""
-        found = read_yaml(text, "this is not YAML")
-        if not isinstance(found, dict):
+        document = read_yaml(text, "this is not YAML")
+        if not isinstance(document, dict):
             raise ApiProblem(422, "invalid", "a policy is a mapping", "begin with `preset: approve`")
-        rules = found.get("rules") or []
+        rules = document.get("rules") or []
         if not isinstance(rules, list) or not all(isinstance(one, dict) for one in rules):
             raise ApiProblem(422, "invalid", "`rules` is a list of mappings", "begin each with `- on: [...]`")
-        return cls.of(found)
+        return cls.of(document)
 
     def spec(self) -> dict[str, Any]:
         """Return the section."""
-        rules = {"rules": [dict(one) for one in self.rules]} if self.rules else {}
+        rules = {"rules": [dict(rule) for rule in self.rules]} if self.rules else {}
         return {"preset": self.preset, **self.modifiers, **self.rest, **rules}
 
     def changed(self, button: str) -> PolicyDraft:

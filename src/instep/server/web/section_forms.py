@@ -67,20 +67,20 @@ class SectionForm:
     def spec(self, form: Mapping[str, Sequence[str]], before: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return the section that a form stands for: what differs from its default. A secret that is left empty stays
         as it was `before`."""
-        found: dict[str, Any] = {"type": self.type}
-        for one in (*self.first, *self.more):
-            value = one.parse(form[one.name]) if one.name in form else None
-            if one.control == "choice" and one.choices == _YES_NO and value is not None:
+        spec: dict[str, Any] = {"type": self.type}
+        for field in (*self.first, *self.more):
+            value = field.parse(form[field.name]) if field.name in form else None
+            if field.control == "choice" and field.choices == _YES_NO and value is not None:
                 value = value == "yes"
-            if value is None and one.control == "secret" and (before or {}).get(one.name):
+            if value is None and field.control == "secret" and (before or {}).get(field.name):
                 value = MASK
-            if value is not None and value != one.default:
-                found[one.name] = value
-        return found
+            if value is not None and value != field.default:
+                spec[field.name] = value
+        return spec
 
     def values(self, spec: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values of a section as its form shows them; secrets are left empty."""
-        shown = {one.name: spec[one.name] for one in (*self.first, *self.more) if one.name in spec}
+        shown = {field.name: spec[field.name] for field in (*self.first, *self.more) if field.name in spec}
         hidden = {one.name for one in (*self.first, *self.more) if one.control == "secret"}
         return {name: _shown(value) for name, value in shown.items() if name not in hidden}
 
@@ -96,7 +96,7 @@ def _shown(value: Any) -> Any:
 def types_of(kind: ObjectKind) -> Mapping[str, type[Section]]:
     """Return the section of each type of a kind of object."""
     union = get_args(TYPES[kind])[0] if get_origin(TYPES[kind]) is Annotated else TYPES[kind]
-    return {name: one for one in get_args(union) for name in _literal(one)}
+    return {name: argument for argument in get_args(union) for name in _literal(argument)}
 
 
 def _literal(section: Any) -> tuple[str, ...]:
@@ -116,12 +116,12 @@ def form_of(kind: ObjectKind, type: str) -> SectionForm:
         for name, about in schema["properties"].items()
         if name != "type" and reach_of(section, name) not in (None, INSTEP_YML)
     ]
-    first = [one for one in fields if one.required or one.name in FIRST]
+    first = [field for field in fields if field.required or field.name in FIRST]
     order = [*FIRST, *(one.name for one in first)]
     return SectionForm(
         kind,
         type,
-        tuple(sorted(first, key=lambda one: order.index(one.name))),
+        tuple(sorted(first, key=lambda field: order.index(field.name))),
         tuple(one for one in fields if one not in first),
     )
 
@@ -148,7 +148,7 @@ def _control(about: Mapping[str, Any]) -> tuple[Control, tuple[str, ...]]:
         return "choice", tuple(map(str, about["enum"]))
     if "anyOf" in about:
         arms = [one for one in about["anyOf"] if one.get("type") != "null"]
-        lists = [one for one in arms if one.get("type") == "array"]
+        lists = [arm for arm in arms if arm.get("type") == "array"]
         return _control((lists or arms)[0])
     match about.get("type"):
         case "boolean":

@@ -23,8 +23,8 @@ def undo_address(action: Action, values: _Values, before: Any = None, document: 
     `before`: what it has replaced, as `before_of` returns it. `document`: what the API has answered.
     """
     make = _UNDO.get(action.name)
-    found = make(action, values, before, document or {}) if make else ""
-    return found if len(found) <= LONGEST else ""
+    link = make(action, values, before, document or {}) if make else ""
+    return link if len(link) <= LONGEST else ""
 
 
 async def before_of(visit: Visit, action: Action, values: _Values) -> Any:
@@ -72,8 +72,8 @@ def undo_of_switches(name: str, done: Sequence[_Values], back: str) -> str:
     """Return the address that turns switches back; "" if they are more than it can name."""
     turned = {one["verb"]: [step["object"] for step in one["objects"] if step["changed"]] for one in done}
     on, off = turned.get("off", []), turned.get("on", [])
-    found = query(f"/connections/{quoted(name)}/schema", turn_on=on, turn_off=off, back=back) if on or off else ""
-    return found if len(found) <= LONGEST else ""
+    address = query(f"/connections/{quoted(name)}/schema", turn_on=on, turn_off=off, back=back) if on or off else ""
+    return address if len(address) <= LONGEST else ""
 
 
 def filter_fields(saved: _Values) -> dict[str, Any]:

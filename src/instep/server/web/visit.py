@@ -202,19 +202,19 @@ async def read_form(request: Request) -> dict[str, list[str]]:
         )
     except ValueError:
         raise ApiProblem(400, "unreadable", "the form cannot be read", "open the page again") from None
-    found: dict[str, list[str]] = {}
+    fields: dict[str, list[str]] = {}
     for name, value in pairs:
         if any(ord(one) < 32 and one not in "\r\n\t" for one in value):
             raise ApiProblem(400, "unreadable", f"the field {name[:50]!r} has control characters", "take them out")
-        found.setdefault(name, []).append(value.replace("\r\n", "\n"))
-    return found
+        fields.setdefault(name, []).append(value.replace("\r\n", "\n"))
+    return fields
 
 
 def check_origin(request: Request) -> None:
     """Raise problem 403 for a form that another site has sent."""
     site, origin = request.headers.get("sec-fetch-site", ""), request.headers.get("origin", "")
-    own = origin == "" or urlsplit(origin).netloc == request.headers.get("host", "")
-    if not (site in ("same-origin", "none") or (site == "" and own)):
+    same_origin = origin == "" or urlsplit(origin).netloc == request.headers.get("host", "")
+    if not (site in ("same-origin", "none") or (site == "" and same_origin)):
         raise ApiProblem(403, "forbidden", "this form was sent by another site", "open the page here")
 
 

@@ -290,8 +290,8 @@ def answer(dialect: ConnectorDialect, command: str, log: Callable[[LogLine], Non
 def level_of(line: str, otherwise: str) -> str:
     """Return the level that a line of an output begins with, or has between its time and its text, as Python's
     `logging` writes it."""
-    found = _LEVEL.match(line)
-    return _LEVELS[found[1]] if found else otherwise
+    match = _LEVEL.match(line)
+    return _LEVELS[match[1]] if match else otherwise
 
 
 def line_of(frame: Frame, hidden: Hidden) -> LogLine:

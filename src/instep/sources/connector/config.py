@@ -21,7 +21,7 @@ class ConnectorConfig(ConnectorSourceSection):
 
     type: Literal["connector"] = "connector"
     name: str = "connector"
-    """That of the connection."""
+    """Name of the connection."""
 
     def is_lenient(self, table: str) -> bool:
         """Return whether invalid values of the table (`name` or `schema.name`) are kept as texts."""

@@ -60,9 +60,9 @@ class ConnectorDialect(Protocol):
 
     end: str
     lists_all: bool
-    """Whether a table that it does not declare any more is gone, whatever was sent of it."""
+    """True if a table that it does not declare any more is gone, whatever was sent of it."""
     notes_rows: bool
-    """Whether it may say of a row which values it could not read or had to cut."""
+    """True if it may say of a row which values it could not read or had to cut."""
 
     @property
     def name(self) -> str: ...

@@ -42,7 +42,7 @@ class SentColumn:
     """Each type that its values had, none if it never had one."""
     declared: bool = False
     values: int = 0
-    """How many upserts had one that is not null."""
+    """Number of upserts with a value that is not null."""
     key: bool = False
 
 
@@ -226,20 +226,20 @@ class SegmentTotals:
         """Return the tables in the order in which they were first seen."""
         return tuple(self._table(ref, found) for ref, found in self._tables.items())
 
-    def _table(self, ref: Ref, found: list[SegmentTable]) -> SentTable:
-        last = found[-1]
-        names = dict.fromkeys(c.name for table in found for c in table.columns)
+    def _table(self, ref: Ref, segment_tables: list[SegmentTable]) -> SentTable:
+        last = segment_tables[-1]
+        names = dict.fromkeys(c.name for table in segment_tables for c in table.columns)
         return SentTable(
             path=".".join(filter(None, ref)),
             declared=last.declared,
             key=last.key,
-            rows=sum(t.upserts for t in found),
-            operations=sum(t.rows + len(t.truncates) for t in found),
-            columns=tuple(self._column(ref, name, found) for name in names),
+            rows=sum(t.upserts for t in segment_tables),
+            operations=sum(t.rows + len(t.truncates) for t in segment_tables),
+            columns=tuple(self._column(ref, name, segment_tables) for name in names),
         )
 
-    def _column(self, ref: Ref, name: str, found: Iterable[SegmentTable]) -> SentColumn:
-        all = [c for table in found for c in table.columns if c.name == name]
+    def _column(self, ref: Ref, name: str, segment_tables: Iterable[SegmentTable]) -> SentColumn:
+        all = [c for table in segment_tables for c in table.columns if c.name == name]
         met = (kind for c in all for kind in c.met or (c.type,))
         types: dict[DataType, None] = dict.fromkeys(kind for kind in met if not isinstance(kind, Unknown))
         return SentColumn(

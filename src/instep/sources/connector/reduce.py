@@ -60,7 +60,7 @@ class ConnectorScan:
     what: What
     key: tuple[str, ...]
     columns: tuple[str, ...]
-    """Of the rows that are `what`, in this order. The row id is the key of a table that has no other."""
+    """Columns of the rows that are `what`, in this order. The row id is the key of a table that has no other."""
     parts: tuple[SegmentScan, ...]
 
     def to_text(self) -> str:
@@ -125,10 +125,10 @@ def row_ids(columns: Mapping[str, pa.Array], rows: int, ids: RowIds) -> pa.Array
     if numbers and numbers[0] != EACH:
         return pa.array([sha256(b"#%d" % number).hexdigest() for number in numbers], pa.string())
     texts = {name: (canonical(values), Unknown()) for name, values in columns.items() if name not in OWN}
-    found = row_texts(texts, rows)
+    array = row_texts(texts, rows)
     if numbers:
-        return ids.of(found)
-    return pa.array((sha256(text).hexdigest() for text in found.to_pylist()), pa.string())
+        return ids.of(array)
+    return pa.array((sha256(text).hexdigest() for text in array.to_pylist()), pa.string())
 
 
 def canonical(values: pa.Array) -> pa.Array:
@@ -198,8 +198,8 @@ def _load(db: duckdb.DuckDBPyConnection, scan: ConnectorScan, keys: Sequence[str
 
 
 def _numbers(db: duckdb.DuckDBPyConnection, where: str) -> Numbers:
-    found: Numbers = db.execute(f"SELECT base FROM ends WHERE {where} ORDER BY base").fetchnumpy()["base"]
-    return np.asarray(found, np.int64)
+    numbers: Numbers = db.execute(f"SELECT base FROM ends WHERE {where} ORDER BY base").fetchnumpy()["base"]
+    return np.asarray(numbers, np.int64)
 
 
 def membership_mask(numbers: pa.Array, members: Numbers) -> pa.Array:
@@ -263,12 +263,12 @@ def _places(given: pa.Array, scan: ConnectorScan) -> pa.Array:
 
 def _kinds(scan: ConnectorScan) -> list[pa.DataType]:
     """Return the type that holds a column's values of all files: their own where they agree, else text."""
-    found: dict[str, set[pa.DataType]] = {name: set() for name in scan.columns}
+    data_types: dict[str, set[pa.DataType]] = {name: set() for name in scan.columns}
     for _, batch in scan.batches(scan.columns):
         for name, values in batch.items():
-            if name in found:
-                found[name].add(plain(values.slice(0, 0)).type)
-    return [next(iter(kinds)) if len(kinds) == 1 else pa.string() for kinds in found.values()]
+            if name in data_types:
+                data_types[name].add(plain(values.slice(0, 0)).type)
+    return [next(iter(kinds)) if len(kinds) == 1 else pa.string() for kinds in data_types.values()]
 
 
 def _as(values: pa.Array | None, kind: pa.DataType, rows: int) -> pa.Array:

@@ -76,7 +76,7 @@ class ConnectorRun:
         memory: Memory,
         salt: bytes,
         *,
-        anew: bool,
+        from_start: bool,
         scope: StreamScope,
         on_counts: Callable[[OperationCounts], None],
         on_received: ReceivedCallback,
@@ -99,7 +99,7 @@ class ConnectorRun:
             log(line)
         state = memory.state().state
         self._dialect, self._scope = dialect, scope
-        self._state = dialect.restarted(state) if anew else state
+        self._state = dialect.restarted(state) if from_start else state
         place, ahead = str(self.place), dialect.limits.ahead
         if remote is None:
             segments: Segments | RemoteSegments = Segments(

@@ -65,7 +65,7 @@ class SeenTable:
 
     @property
     def usable(self) -> bool:
-        """Whether its key is known; a key without a type waits for its first value."""
+        """Return whether its key is known; a key without a type waits for its first value."""
         named = all(map(self._has_type, self.key))
         return named and any(map(self._has_type, self.columns))
 

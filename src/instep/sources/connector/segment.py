@@ -61,7 +61,7 @@ class SegmentColumn:
     empty: bool = False
     """No value of it came."""
     found: DataType = field(default_factory=Unknown)
-    """What holds all values of a column whose declared type does not."""
+    """Type that holds all values of a column whose declared type does not."""
 
     @property
     def stored(self) -> DataType:
@@ -106,7 +106,7 @@ class SegmentTable:
     """Their places in the order of `__seq`: each is for what stood before it."""
     uploads: tuple[SegmentUpload, ...] = ()
     steps: tuple[SegmentTable, ...] = ()
-    """What its checkpoints told of it one after the other, if not all told the same."""
+    """The table as one checkpoint after the other described it, if not all agree."""
     cursor: str = ""
     """The column that the connector reads it by, "" where none is named."""
 
@@ -159,13 +159,13 @@ class Segment:
     """Counts from 1."""
     folder: str
     state: Mapping[str, Any] | None = field(repr=False)
-    """That of the last one, None if the sync ended without one after the last rows."""
+    """State of the last checkpoint, None if the sync ended without one after the last rows."""
     ends: bool
     """Nothing comes after it."""
     tables: tuple[SegmentTable, ...]
     warnings: tuple[str, ...] = ()
     digest: str = ""
-    """Of all the rest, the same for the same bytes."""
+    """Digest of all the rest, the same for the same bytes."""
 
     @property
     def counts(self) -> OperationCounts:

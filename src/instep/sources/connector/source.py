@@ -68,7 +68,7 @@ class ConnectorSource(WholeCatalog):
     kind = "connector"
     default_schema = ""
     look = "call schema()"
-    """What a test of it does, for its answer."""
+    """Step of a connection test, for its answer."""
 
     def __init__(
         self, dialect: ConnectorDialect, folder: str, memory: Memory, salt: bytes = b"", uploads: str = ""
@@ -79,7 +79,7 @@ class ConnectorSource(WholeCatalog):
 
     @cached_property
     def declared(self) -> tuple[SegmentTable, ...]:
-        """What the connector declares, asked once; raises ReadError with its own error."""
+        """Tables that the connector declares, asked once; raises ReadError with its own error."""
         return tuple(map(declared_table, self.documents()))
 
     def documents(self) -> Sequence[Mapping[str, Any]]:
@@ -92,11 +92,11 @@ class ConnectorSource(WholeCatalog):
     def test(self) -> list[Check]:
         """Create its environment, and ask it for its tables."""
         try:
-            found = self.declared
+            declared = self.declared
         except InstepError as error:
             return [Check(self.look, False, error.message, error.hint)]
-        tables = ", ".join(t.name for t in found[:5]) or "none is declared: they are inferred from what it sends"
-        return [Check(self.look, True, f"{len(found)} tables: {tables}" if found else tables)]
+        tables = ", ".join(t.name for t in declared[:5]) or "none is declared: they are inferred from what it sends"
+        return [Check(self.look, True, f"{len(declared)} tables: {tables}" if declared else tables)]
 
     @contextmanager
     def snapshot(self) -> Iterator[ConnectorSnapshot]:
@@ -126,7 +126,7 @@ class ConnectorSource(WholeCatalog):
     def stream(
         self,
         *,
-        anew: bool,
+        from_start: bool,
         scope: StreamScope,
         on_counts: Callable[[OperationCounts], None],
         on_received: ReceivedCallback,
@@ -140,7 +140,7 @@ class ConnectorSource(WholeCatalog):
             self.folder,
             self.memory,
             self._salt,
-            anew=anew,
+            from_start=from_start,
             scope=scope,
             on_counts=on_counts,
             on_received=on_received,

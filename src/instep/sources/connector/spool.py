@@ -53,7 +53,7 @@ class SegmentPart:
     """The part of a segment that is being written."""
 
     number: int
-    """That of the segment that it becomes, if no other one takes it."""
+    """Number of the segment that it becomes, if no other one takes it."""
     tables: dict[tuple[str, str], TableSpool] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     state: Mapping[str, Any] | None = field(default=None, repr=False)

@@ -119,7 +119,7 @@ class TableSpool:
 
     @property
     def steps(self) -> int:
-        """How often its columns were others than in the part before."""
+        """Return how often its columns were others than in the part before."""
         return len(self._steps)
 
     @property

@@ -67,7 +67,7 @@ class Values:
     wide: bool = False
     """Some integer has more than 53 bits."""
     kinds: tuple[str, ...] = ()
-    """Those of its parts."""
+    """Kinds of its parts."""
 
     @property
     def stored(self) -> DataType:

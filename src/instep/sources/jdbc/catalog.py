@@ -112,15 +112,15 @@ def _columns(
     except ReadError:
         pass
     escape = connection.metadata().getSearchStringEscape()
-    found: dict[str, list[Row]] = {}
+    rows: dict[str, list[Row]] = {}
     for name in names:
         try:
-            found |= _described(connection, place, _as_pattern(name, escape) or name, frozenset([name]))
+            rows |= _described(connection, place, _as_pattern(name, escape) or name, frozenset([name]))
         except SourceLost:
             raise
         except ReadError as error:
             denied[place.name, name] = error.message
-    return found
+    return rows
 
 
 def _described(

@@ -47,22 +47,22 @@ _TLS = {
 _TRIED = 200
 
 
-def checks(config: JdbcConfig, connection: JdbcConnection, found: Discovery) -> list[Check]:
+def checks(config: JdbcConfig, connection: JdbcConnection, discovery: Discovery) -> list[Check]:
     """Return one line for the driver, the login, TLS where it is a server's, the tables, and each table that
     refuses."""
     meta = connection.metadata()
     driver = f"{meta.getDriverName()} {meta.getDriverVersion()}"
     server = f"{meta.getDatabaseProductName()} {str(meta.getDatabaseProductVersion()).splitlines()[0]}"
     quote = meta.getIdentifierQuoteString() or ""
-    count = len(found.catalog.tables)
+    count = len(discovery.catalog.tables)
     hint = "" if count else "check `schemas`, `include` and `exclude`, and the rights of the login"
     return [
         _driver(config, driver),
         Check("connect", True, f"{config.address}: {server}"),
         *_tls(config),
         Check("list tables", bool(count), f"{count} tables and views", hint),
-        *(Check(f"read {'.'.join(ref)}", False, why, "`exclude` the table") for ref, why in found.denied.items()),
-        *_unreadable(connection, Sql(config.dialect, quote), found.catalog),
+        *(Check(f"read {'.'.join(ref)}", False, why, "`exclude` the table") for ref, why in discovery.denied.items()),
+        *_unreadable(connection, Sql(config.dialect, quote), discovery.catalog),
     ]
 
 

@@ -163,7 +163,7 @@ class MySqlReader:
             watch = LockWatch(self.config, *connections, own=guard)
             watch.probe = chunk.probe if len(connections) > 1 else ""  # they have locked it already
             with watch.watching():
-                sessions = [MySqlSession(self.config, one, watch, chunk.lane) for one in connections]
+                sessions = [MySqlSession(self.config, connection, watch, chunk.lane) for connection in connections]
                 yield SharedView(tuple(sessions), basis)
 
 

@@ -291,16 +291,16 @@ def _inside(config: MySqlSourceSection, connection: pymysql.Connection[Any]) -> 
     version, account, comment = first(connection, "SELECT VERSION(), CURRENT_USER(), @@version_comment")
     name, _, host = str(account).rpartition("@")
     to = f"TO {literal(name)}@{literal(host)};"
-    found = read_catalog(connection, config)
+    discovery = read_catalog(connection, config)
     return [
         Check("log in", True, f"{config.place} ({version})"),
         _encrypted(config, connection),
         _proxy(str(comment)),
         _replica(connection),
         _clock(connection),
-        _tables(config, len(found.catalog.tables), to),
-        *_denied(found.denied, to),
-        _ids(bool(found.identity), to),
+        _tables(config, len(discovery.catalog.tables), to),
+        *_denied(discovery.denied, to),
+        _ids(bool(discovery.identity), to),
     ]
 
 

@@ -108,8 +108,8 @@ def column_type(native: MySqlType) -> tuple[DataType, str]:
 
 
 def _sizes(full: str) -> tuple[str | None, str | None]:
-    found = _SIZES.search(full)
-    return (found[1], found[2]) if found else (None, None)
+    match = _SIZES.search(full)
+    return (match[1], match[2]) if match else (None, None)
 
 
 def _bit(bits: int) -> DataType:

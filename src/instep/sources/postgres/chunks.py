@@ -174,13 +174,13 @@ def _range(start: int, end: int | None) -> str:
 
 
 def chunk_list(
-    key: str, what: str, found: Sequence[QueryPart], condition: str, lane: str, size: str = ""
+    key: str, what: str, query_parts: Sequence[QueryPart], condition: str, lane: str, size: str = ""
 ) -> list[Chunk]:
     """Return the chunks, largest first; `what` is the text between SELECT and FROM, `size` that for a row's key and
     size."""
     return [
         _chunk(key, number, what, part, condition, lane, size)
-        for number, part in enumerate(sorted(found, key=lambda p: -p.bytes))
+        for number, part in enumerate(sorted(query_parts, key=lambda p: -p.bytes))
     ]
 
 

@@ -114,7 +114,7 @@ def _reachable(config: PostgresSourceSection) -> Check:
 
 
 def _inside(config: PostgresSourceSection, connection: psycopg.Connection[Any]) -> list[Check]:
-    found = read_catalog(connection, Names(config.include, config.exclude))
+    discovery = read_catalog(connection, Names(config.include, config.exclude))
     return [
         _version(connection),
         _encrypted(config, connection),
@@ -122,11 +122,11 @@ def _inside(config: PostgresSourceSection, connection: psycopg.Connection[Any]) 
         _standby(connection),
         _clock(connection),
         _encoding(connection),
-        _tables(config, found),
-        _privileges(config, found),
-        _identity(config, found),
+        _tables(config, discovery),
+        _privileges(config, discovery),
+        _identity(config, discovery),
         _snapshot(config, connection),
-        _row_security(config, connection, found),
+        _row_security(config, connection, discovery),
     ]
 
 
@@ -188,23 +188,23 @@ def _encoding(connection: psycopg.Connection[Any]) -> Check:
     return Check("encoding", not hint, encoding, hint, needed=False)
 
 
-def _tables(config: PostgresSourceSection, found: Discovery) -> Check:
-    count = len(found.catalog.tables)
+def _tables(config: PostgresSourceSection, discovery: Discovery) -> Check:
+    count = len(discovery.catalog.tables)
     hint = "" if count else f"check the source's include and exclude patterns ({len(config.include)} included)"
     return Check("tables", count > 0, f"{count} tables and views", hint)
 
 
-def _privileges(config: PostgresSourceSection, found: Discovery) -> Check:
-    if not found.denied:
+def _privileges(config: PostgresSourceSection, discovery: Discovery) -> Check:
+    if not discovery.denied:
         return Check("privileges", True, "every table may be read")
-    names = _first_names([".".join(ref) for ref in sorted(found.denied)])
-    return Check("privileges", False, f"no SELECT on {names}", " ".join(_grants(config, found)))
+    names = _first_names([".".join(ref) for ref in sorted(discovery.denied)])
+    return Check("privileges", False, f"no SELECT on {names}", " ".join(_grants(config, discovery)))
 
 
-def _grants(config: PostgresSourceSection, found: Discovery) -> Iterable[str]:
+def _grants(config: PostgresSourceSection, discovery: Discovery) -> Iterable[str]:
     """Yield the missing grants, the tables of a schema in one statement."""
     to = f"TO {quote(config.user)};"
-    tables = {ref: text for ref, text in found.denied.items() if len(ref) == 2}
+    tables = {ref: text for ref, text in discovery.denied.items() if len(ref) == 2}
     for schema in sorted({ref[0] for ref in tables}):
         own = {ref: text for ref, text in tables.items() if ref[0] == schema}
         if any(text.startswith("GRANT USAGE") for text in own.values()):
@@ -212,11 +212,11 @@ def _grants(config: PostgresSourceSection, found: Discovery) -> Iterable[str]:
         closed = [quote_table(*ref) for ref, text in sorted(own.items()) if "GRANT SELECT ON" in text]
         if closed:
             yield f"GRANT SELECT ON {', '.join(closed)} {to}"
-    yield from sorted(text for ref, text in found.denied.items() if len(ref) > 2)
+    yield from sorted(text for ref, text in discovery.denied.items() if len(ref) > 2)
 
 
-def _identity(config: PostgresSourceSection, found: Discovery) -> Check:
-    if found.identity:
+def _identity(config: PostgresSourceSection, discovery: Discovery) -> Check:
+    if discovery.identity:
         return Check("identity", True, "renames are recognised by id")
     hint = f"GRANT EXECUTE ON FUNCTION pg_control_system() TO {quote(config.user)};"
     return Check(
@@ -232,12 +232,12 @@ def _snapshot(config: PostgresSourceSection, connection: psycopg.Connection[Any]
     return Check("snapshot", False, f"cannot be shared, tables are read one after another: {note}", hint, needed=False)
 
 
-def _row_security(config: PostgresSourceSection, connection: psycopg.Connection[Any], found: Discovery) -> Check:
+def _row_security(config: PostgresSourceSection, connection: psycopg.Connection[Any], discovery: Discovery) -> Check:
     rows = connection.execute(
         "SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
         " WHERE c.relrowsecurity AND row_security_active(c.oid)"
     ).fetchall()
-    names = [".".join(r) for r in sorted(rows) if tuple(r) in found.catalog.by_ref]
+    names = [".".join(r) for r in sorted(rows) if tuple(r) in discovery.catalog.by_ref]
     if not names:
         return Check("row security", True, "no policy hides rows")
     hint = f"ALTER ROLE {quote(config.user)} BYPASSRLS; -- or only the rows that the policies show are replicated"

@@ -105,8 +105,8 @@ def _float(text: str, target: pa.DataType) -> float:
 
 
 def _instant(text: str) -> datetime:
-    found = _FRACTION.search(text)
-    if found and found[2].strip("0"):
+    match = _FRACTION.search(text)
+    if match and match[2].strip("0"):
         raise InvalidValue("finer than a microsecond")
     try:
         if not _DAY.match(text):  # the basic forms of ISO 8601 are digits, which may be a number
@@ -140,8 +140,8 @@ def _date(text: str, _: pa.DataType) -> date:
 
 
 def _time(text: str, _: pa.DataType) -> time:
-    found = _FRACTION.search(text)
-    if found and found[2].strip("0"):
+    match = _FRACTION.search(text)
+    if match and match[2].strip("0"):
         raise InvalidValue("finer than a microsecond")
     try:
         value = time.fromisoformat(text.strip())

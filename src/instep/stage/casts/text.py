@@ -279,10 +279,10 @@ def _plain_leaves(values: pa.Array, text: Callable[[pa.Array], pa.Array]) -> pa.
         return pa.StructArray.from_arrays(parts, [f.name for f in kind], mask=values.is_null())
     if not pa.types.is_list(kind) and not pa.types.is_large_list(kind):
         return values
-    found = _plain_leaves(values.flatten(), text)
+    array = _plain_leaves(values.flatten(), text)
     ends = pc.cumulative_sum(pc.fill_null(pc.list_value_length(values), 0).cast(pa.int32()))
     offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
-    return pa.ListArray.from_arrays(offsets, found, mask=values.is_null())
+    return pa.ListArray.from_arrays(offsets, array, mask=values.is_null())
 
 
 def _json_value(value: Any) -> Any:

@@ -224,8 +224,8 @@ def files_below(folder: AnyPath) -> Iterator[tuple[AnyPath, Stat]]:
         return
     for path in folder.rglob("*"):
         if path.is_file():
-            found = path.stat()
-            yield path, Stat(found.st_size, found.st_mtime)
+            file_stat = path.stat()
+            yield path, Stat(file_stat.st_size, file_stat.st_mtime)
 
 
 def is_object(uri: str) -> bool:

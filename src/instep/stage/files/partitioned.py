@@ -31,8 +31,8 @@ def writer_for(spec: StageSpec, chunk: int, attempt: int) -> Buffering:
     """Return a writer for the files of one chunk."""
     if spec.partition is None:
         return ChunkWriter(spec, chunk, attempt)
-    one = only_partition(spec.schema, spec.partition)
-    return OnePartitionWriter(spec, chunk, attempt, one) if one else PartitionedWriter(spec, chunk, attempt)
+    partition = only_partition(spec.schema, spec.partition)
+    return OnePartitionWriter(spec, chunk, attempt, partition) if partition else PartitionedWriter(spec, chunk, attempt)
 
 
 def only_partition(schema: pa.Schema, by: Partitioning) -> Partition | None:

@@ -192,11 +192,11 @@ def assert_written(metadata: pq.FileMetaData, spec: StageSpec) -> None:
 _Leaf = tuple[str, str, str]
 
 
-def _compare(found: list[_Leaf], expected: list[_Leaf], spec: StageSpec) -> None:
-    if found == expected:
+def _compare(leaves: list[_Leaf], expected: list[_Leaf], spec: StageSpec) -> None:
+    if leaves == expected:
         return
-    pairs = [(f, w) for f, w in zip(found, expected, strict=False) if f != w]
-    was, must = pairs[0] if pairs else (f"{len(found)} fields", f"{len(expected)} fields")
+    pairs = [(f, w) for f, w in zip(leaves, expected, strict=False) if f != w]
+    was, must = pairs[0] if pairs else (f"{len(leaves)} fields", f"{len(expected)} fields")
     raise StageError(
         f"{spec.table}: a staged file would hold {_show(was)} where the table has {_show(must)}",
         hint="nothing was committed; the destination table changed during the run: sync again",

@@ -201,10 +201,10 @@ def _set_number(connection: Connection, table: str, number: int) -> None:
 
 
 def _check_free(database: Database, connection: Connection, replace: bool) -> None:
-    found = migrate.version(connection)
-    if not found:
+    version = migrate.version(connection)
+    if not version:
         return
-    migrate.check(database, found)
+    migrate.check(database, version)
     there = set(inspect(connection).get_table_names())
     for table in (runs, jobs):
         alive = select(func.count()).where(table.c.status == "running", table.c.lease_until > database.now())

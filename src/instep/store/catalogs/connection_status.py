@@ -44,7 +44,7 @@ class TableFreshness:
 
 @dataclass(frozen=True)
 class TableLoad(TableRun):
-    """How a table fared last."""
+    """Outcome of a table's last run."""
 
     maintained: LastMaintenance | None = None
     """Its last maintenance; null if it had none."""
@@ -69,7 +69,7 @@ class WaitingBackfill(Backfill):
     """A backfill that is not done yet."""
 
     waits: str = ""
-    """What holds up one of a column."""
+    """Reason why a column's backfill waits; "" if nothing stops it."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class LoadStatus:
     last_maintained: LastMaintenance | None
     backfills: tuple[WaitingBackfill, ...]
     quarantine: Mapping[str, int]
-    """How many entries each table holds, those with the most first."""
+    """Number of entries by table, those with the most first."""
     quarantined: int
     """Number of entries that all tables hold."""
     unread: Mapping[str, str]

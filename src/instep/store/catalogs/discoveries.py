@@ -169,7 +169,7 @@ class SourceFiles:
                 for row in transaction.execute(query)
             ]
 
-    def add(self, source: str, found: Sequence[SeenFile]) -> dict[str, SeenFile]:
+    def add(self, source: str, seen_files: Sequence[SeenFile]) -> dict[str, SeenFile]:
         """Add versions of files; return the recorded versions with their numbers by path. One that is the newest of its
         file already keeps its number."""
         with self._db.write() as transaction:
@@ -179,7 +179,7 @@ class SourceFiles:
             ).scalar()
             number = max(int(self._db.now().timestamp() * 1_000_000), last or 0)
             rows, done = [], {}
-            for one in found:
+            for one in seen_files:
                 known = newest.get(one.path)
                 if known is not None and (known.size, known.version) == (one.size, one.version):
                     done[one.path] = self._again(transaction, source, known, one)

@@ -61,13 +61,13 @@ class FreshTables:
         query = select(c.connection, c.table_schema, c.table_name, func.max(c.ended)).where(
             c.connection.in_(names), c.ended.is_not(None)
         )
-        found: dict[str, dict[Ref, datetime]] = {name: {} for name in names}
+        moments: dict[str, dict[Ref, datetime]] = {name: {} for name in names}
         with self._db.read() as transaction:
             for name, schema, table, at in transaction.execute(
                 query.group_by(c.connection, c.table_schema, c.table_name)
             ):
-                found[name][schema, table] = at
-        return found
+                moments[name][schema, table] = at
+        return moments
 
     def note_late(self, connection: str, since: Mapping[Ref, datetime]) -> list[Ref]:
         """Record that these tables are late; answers those of which nobody has recorded it."""

@@ -119,8 +119,8 @@ class LoadedColumns:
             self.save(connection, moved, {moves[t]: filters.get(t, LoadedRules()) for t in known if t in moves})
 
 
-def _rules_document(one: LoadedRules | None) -> dict[str, object] | None:
-    return asdict(one) if one is not None and one != LoadedRules() else None
+def _rules_document(loaded_rules: LoadedRules | None) -> dict[str, object] | None:
+    return asdict(loaded_rules) if loaded_rules is not None and loaded_rules != LoadedRules() else None
 
 
 def _forget(transaction: Connection, connection: str, tables: Collection[Ref]) -> None:
@@ -211,7 +211,7 @@ class Cursors:
 
 
 class CountedQuarantines:
-    """How many entries of a quarantine wait, by the place where it is and the digest of the names of its files: these
+    """Counts of waiting quarantine entries, by the place of the quarantine and the digest of its files' names: files
     are never changed, so what was counted is true while the names are the same."""
 
     def __init__(self, database: Database) -> None:

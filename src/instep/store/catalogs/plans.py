@@ -179,13 +179,13 @@ class Steps:
 
     def of_many(self, ids: Sequence[str]) -> dict[str, tuple[StepRecord, ...]]:
         """Return the steps of several plans by the plan's id, each in the order of their execution."""
-        found: dict[str, list[StepRecord]] = {}
+        step_records: dict[str, list[StepRecord]] = {}
         with self._db.read() as transaction:
             for at in range(0, len(ids), _AT_ONCE):
                 query = select(steps).where(steps.c.plan.in_(ids[at : at + _AT_ONCE])).order_by(steps.c.number)
                 for row in transaction.execute(query).mappings():
-                    found.setdefault(row["plan"], []).append(StepRecord(**row))
-        return {plan: tuple(taken) for plan, taken in found.items()}
+                    step_records.setdefault(row["plan"], []).append(StepRecord(**row))
+        return {plan: tuple(taken) for plan, taken in step_records.items()}
 
     def of_run(
         self, connection: str, run: str, after: tuple[int, int] | None, limit: int
@@ -209,9 +209,9 @@ class Steps:
             return [StepRecord(**row) for row in transaction.execute(query.where(*where)).mappings()]
 
 
-def _planned(plan: str, number: int, one: PlannedStep) -> dict[str, Any]:
-    document = {"kind": one.kind, "text": one.text, "rows": one.rows, "at_table": one.table}
-    return {"plan": plan, "number": number, "step": one.id, "status": "planned", **document}
+def _planned(plan: str, number: int, step: PlannedStep) -> dict[str, Any]:
+    document = {"kind": step.kind, "text": step.text, "rows": step.rows, "at_table": step.table}
+    return {"plan": plan, "number": number, "step": step.id, "status": "planned", **document}
 
 
 def _newest(transaction: Connection, connection: str, limit: int) -> Sequence[RowMapping]:

@@ -32,7 +32,7 @@ def total(name: str, **labels: str) -> Total:
 
 @dataclass(frozen=True)
 class Counted:
-    """What events add to the totals."""
+    """Amounts that events add to the totals."""
 
     more: Mapping[Total, float] = field(default_factory=dict)
     """Added to what there is; of `latest` the higher value stays."""

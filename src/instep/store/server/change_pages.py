@@ -49,18 +49,18 @@ class ChangeSearch(RowFilter):
 
     def matching(self, now: datetime) -> list[ColumnElement[bool]]:
         """Return the conditions beside those of `where`, but for a regular expression."""
-        found: list[ColumnElement[bool]] = []
+        conditions: list[ColumnElement[bool]] = []
         if self.view is not None:
-            found.append(in_view(self.view, now))
+            conditions.append(in_view(self.view, now))
         if self.table is not None:
-            found.append(and_(_C.table_schema == self.table[0], _C.table_name == self.table[1]))
+            conditions.append(and_(_C.table_schema == self.table[0], _C.table_name == self.table[1]))
         if self.assignee:
-            found.append(_C.assignee == self.assignee)
+            conditions.append(_C.assignee == self.assignee)
         if self.text and self.pattern is None:
             names = _C.connection + " " + _PATH
             lower = func.lower(names).contains(self.text.lower(), autoescape=True)
-            found.append(or_(names.contains(self.text, autoescape=True), lower))
-        return found
+            conditions.append(or_(names.contains(self.text, autoescape=True), lower))
+        return conditions
 
 
 @dataclass(frozen=True)

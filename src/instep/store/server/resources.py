@@ -87,9 +87,9 @@ class StoredResources:
             else:
                 transaction.execute(update(objects).where(*_is(kind, name)).values(version=known.version + 1, **values))
             _link(transaction, kind, name, [*links, *(("tag", tag) for tag in tags)])
-            found = _row(transaction, kind, name)
-            assert found is not None
-            return _object(found)
+            row = _row(transaction, kind, name)
+            assert row is not None
+            return _object(row)
 
     def check(self, kind: StoredKind, name: str, expected: int | None) -> None:
         """Raise Conflict if the object does not have the expected version; see `put`."""

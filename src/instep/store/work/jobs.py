@@ -144,20 +144,20 @@ class Jobs:
         with self._db.write(common=True) as transaction:
             now = self._db.now()
             self._give_up_silent(transaction, jobs.c.lease_until <= now)
-            found = _most_urgent(transaction, now, at_least, kinds)
-            if found is None:
+            row = _most_urgent(transaction, now, at_least, kinds)
+            if row is None:
                 return None
             values = {
                 "status": "running",
-                "attempt": found.attempt + 1,
-                "fence": found.fence + 1,
+                "attempt": row.attempt + 1,
+                "fence": row.fence + 1,
                 "owner": owner,
                 "started": now,
                 "lease_until": now + self.lease,
                 "stop": "",
             }
-            transaction.execute(update(jobs).where(jobs.c.id == found.id).values(**values))
-            return self._get(transaction, found.id)
+            transaction.execute(update(jobs).where(jobs.c.id == row.id).values(**values))
+            return self._get(transaction, row.id)
 
     def heartbeat(self, job: Job) -> Job:
         """Extend the lease and answer the job as it is now: `stop` says whether somebody wants it to end. Raises

@@ -121,12 +121,12 @@ class Troubles:
 
     def of(self, connections: Collection[str]) -> dict[str, list[Trouble]]:
         """Return the troubles of these connections, by name; a constant number of queries."""
-        found: dict[str, list[Trouble]] = {}
+        troubles: dict[str, list[Trouble]] = {}
         for name, trouble in (*self._paused(connections), *self._runs(connections)):
-            known = found.setdefault(name, [])
+            known = troubles.setdefault(name, [])
             if len(known) < MOST and trouble not in known:
                 known.append(trouble)
-        return found
+        return troubles
 
     def _paused(self, connections: Collection[str]) -> list[tuple[str, Trouble]]:
         c = pauses.c

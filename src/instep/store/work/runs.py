@@ -61,7 +61,7 @@ class Outcomes:
 
 
 class LatestOutcome(NamedTuple):
-    """How the last run of a table went, and its id."""
+    """Outcome of the last run of a table, and its id."""
 
     table: tuple[str, str]
     status: str
@@ -189,8 +189,8 @@ class Runs:
         return found if found and found.status == "running" else None
 
     def latest(self, connection: str, kind: RunKind | None = None) -> Run | None:
-        found = self.history(connection, kind=kind, limit=1)
-        return found[0] if found else None
+        history = self.history(connection, kind=kind, limit=1)
+        return history[0] if history else None
 
     def history(self, connection: str | None = None, *, kind: RunKind | None = None, limit: int = 50) -> list[Run]:
         """Return runs, newest first, of one connection or of all."""
@@ -310,11 +310,11 @@ class Runs:
         """Return for each table of these connections how its last run went, by schema and name."""
         c = table_runs.c
         columns = (runs.c.connection, c.table_schema, c.table_name, c.status, c.mode, c.run)
-        found: dict[str, list[LatestOutcome]] = {name: [] for name in names}
+        outcomes: dict[str, list[LatestOutcome]] = {name: [] for name in names}
         with self._db.read() as transaction:
             for connection, schema, name, *rest in transaction.execute(self._latest(columns, names)):
-                found[connection].append(LatestOutcome((schema, name), *rest))
-        return {name: sorted(own) for name, own in found.items()}
+                outcomes[connection].append(LatestOutcome((schema, name), *rest))
+        return {name: sorted(own) for name, own in outcomes.items()}
 
     def latest_tables(self, connection: str) -> dict[tuple[str, str], TableRun]:
         """Return for each table of a connection the result of the last run that loaded it."""

@@ -39,9 +39,9 @@ class Workers:
                     hint="use a PostgreSQL store for workers on several machines, or stop that one",
                 )
             transaction.execute(workers.delete().where(workers.c.seen < now - FORGOTTEN))
-            found = Worker(f"w-{owner.pid}-{secrets.token_hex(3)}", owner.host, owner.pid, lanes, now, now)
-            transaction.execute(insert(workers).values(**vars(found), pid_started=owner.started))
-            return found
+            worker = Worker(f"w-{owner.pid}-{secrets.token_hex(3)}", owner.host, owner.pid, lanes, now, now)
+            transaction.execute(insert(workers).values(**vars(worker), pid_started=owner.started))
+            return worker
 
     def beat(self, worker: Worker, *, stopping: bool = False) -> None:
         """Record a heartbeat; raises Fenced if the others have given this worker up."""

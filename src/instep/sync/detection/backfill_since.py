@@ -34,15 +34,15 @@ def note_cursors(context: SyncContext, decisions: Iterable[Decision], accepted: 
     if not pending:
         return
     places, cursors = TableRenames.of(decisions), context.store.cursors.of(context.name)
-    found: dict[Seen, str] = {}
+    backfills: dict[Seen, str] = {}
     for change in pending:
         assert isinstance(change, ColumnAdded)
         table = accepted.get(places.before(change))
         at = cursors.get(table.ref) if table is not None else None
         if table is None or (at is not None and not at.cursor) or (at is None and isinstance(context.source, Streams)):
             continue
-        found[identity(table, change.after)] = at.cursor if at is not None else NO_CURSOR
-    context.store.watermarks.add(context.name, found)
+        backfills[identity(table, change.after)] = at.cursor if at is not None else NO_CURSOR
+    context.store.watermarks.add(context.name, backfills)
 
 
 def was_pending(context: SyncContext, table: Table | None, change: Change) -> bool:

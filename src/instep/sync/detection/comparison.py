@@ -143,14 +143,14 @@ def compare(inputs: DetectionInputs) -> Comparison:
     before, after = _compared(context, inputs.source, inputs.accepted, inputs.access)
     with span("diff"):
         lost = (AccessLost(ref, *why) for ref, why in inputs.access.lost.items())
-        found = [*_without_hashes(inputs, diff(before, after)), *lost]
-        tell(found=len(found))
-    found += remembered(inputs.answers) if inputs.recalled else inputs.drift.changes
+        changes = [*_without_hashes(inputs, diff(before, after)), *lost]
+        tell(found=len(changes))
+    changes += remembered(inputs.answers) if inputs.recalled else inputs.drift.changes
 
     def decided(change: Change) -> Decision:
         return decide(change, context.policy, explicit=inputs.explicit(change), tags=context.tags)
 
-    return Comparison(before, after, tuple(found), tuple(inputs.listing.split(found, decided)))
+    return Comparison(before, after, tuple(changes), tuple(inputs.listing.split(changes, decided)))
 
 
 def is_other_server(last: CachedDiscovery | None, now: Discovery) -> bool:

@@ -85,11 +85,11 @@ KINDS = ("table.removed", "column.removed")
 
 
 def returned_objects(
-    existing: Mapping[str, Review], found: Collection[str], accepted: Catalog, source: Catalog
+    existing: Mapping[str, Review], keys: Collection[str], accepted: Catalog, source: Catalog
 ) -> Iterator[tuple[Ref, str]]:
-    """Yield accepted tables, and why, of the `existing` removals (by content key) that are not `found` any more."""
+    """Yield accepted tables, and why, of the `existing` removals (by content key) that are not `keys` any more."""
     for content_key, review in existing.items():
-        if review.kind not in KINDS or content_key in found:
+        if review.kind not in KINDS or content_key in keys:
             continue
         table, now = accepted.get(review.table), source.get(review.table)
         if table is None or now is None or table.retained:
@@ -218,14 +218,14 @@ def _adopt_catalog(context: SyncContext) -> bool:
     known = source.accepted_elsewhere() if isinstance(source, MigratedSource) else None
     if known is None or not isinstance(source, MigratedSource):
         return False
-    found = detect(context, known, count=False, recalled=True)
-    catalog = accept(found.decisions, Catalog(), found.source)
+    detection = detect(context, known, count=False, recalled=True)
+    catalog = accept(detection.decisions, Catalog(), detection.source)
     named = assign(with_custom_names(catalog, Catalog(), {}, context.naming).catalog, context.naming)
     with context.transaction():
         why = "accepted at the product that it was imported from"
         run = context.run.id if context.run else ""
         context.store.accepted.add(context.name, named, who=context.who, why=why, base="", run=run)
-        remember(context, found)
+        remember(context, detection)
         source.adopted()
     return True
 
@@ -388,8 +388,8 @@ def _past(context: SyncContext) -> tuple[Catalog, ...]:
 
 def _unmatched(context: SyncContext, discovery: Discovery, switches: Sequence[Switch]) -> tuple[str, ...]:
     closed = {*(".".join(path) for path in discovery.denied), *(s.path for s in switches)}
-    found = (Pattern(text) for text in unmatched(context.selection, discovery.catalog) if text not in closed)
-    return tuple(p.text for p in found if p.is_exact or not any(map(p.matches, closed)))
+    patterns = (Pattern(text) for text in unmatched(context.selection, discovery.catalog) if text not in closed)
+    return tuple(p.text for p in patterns if p.is_exact or not any(map(p.matches, closed)))
 
 
 def record(context: SyncContext, detection: DetectionResult, *, count: bool = True) -> dict[str, Review]:
@@ -427,11 +427,11 @@ def record(context: SyncContext, detection: DetectionResult, *, count: bool = Tr
                 news += _events(context.name, review, decision, proven=seen.proves_absence)
             elif review.key in detection.stale:
                 news.append(ChangeReopened(context.name, review.id, review.summary, decision.why))
-        for review, found in zip(
+        for review, evidence in zip(
             reviews[len(detection.decisions) :], detection.inferred_renames.proposals, strict=False
         ):
             if review.key not in detection.reviews:
-                news.append(RenameSuspected(context.name, review.id, review.summary, found.score, found.evidence))
+                news.append(RenameSuspected(context.name, review.id, review.summary, evidence.score, evidence.evidence))
         if news:
             store.events.add(*news)
     return {r.key: r for r in reviews}
@@ -544,16 +544,16 @@ def _finding(decision: Decision, approval: ApprovalFingerprint, inferred_renames
 
 
 def _events(connection: str, review: Review, decision: Decision, *, proven: bool) -> list[Event]:
-    found: list[Event] = [ChangeDetected(connection, review.id, review.kind, review.summary)]
+    events: list[Event] = [ChangeDetected(connection, review.id, review.kind, review.summary)]
     if decision.needs_review:
-        found.append(ReviewNeeded(connection, review.id, review.summary, decision.why))
+        events.append(ReviewNeeded(connection, review.id, review.summary, decision.why))
     elif decision.effect == "waiting":
         of = awaited(decision, review.seen, proven=proven)
         seen = review.seen if of else 0
-        found.append(ChangeWaiting(connection, review.id, review.summary, decision.why, seen, of))
+        events.append(ChangeWaiting(connection, review.id, review.summary, decision.why, seen, of))
     elif decision.action == "ignore":
-        found.append(ChangeIgnored(connection, review.id, review.summary, decision.why))
-    return found
+        events.append(ChangeIgnored(connection, review.id, review.summary, decision.why))
+    return events
 
 
 def current_discovery(context: SyncContext, snapshot: Snapshot, *, rely: bool) -> tuple[Discovery, bool]:

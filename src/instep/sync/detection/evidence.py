@@ -64,20 +64,20 @@ class CatalogSides:
 
 
 def gather(
-    context: SyncContext, sides: CatalogSides, snapshot: Snapshot, found: Sequence[Candidate]
+    context: SyncContext, sides: CatalogSides, snapshot: Snapshot, candidates: Sequence[Candidate]
 ) -> dict[str, Sample]:
     """Return the evidence of each pair in the rows, by the content key of the rename; a note where they cannot be
     compared. Reads in `snapshot`. A failure here does not fail the detection."""
     by_table: dict[Ref, list[Candidate]] = {}
-    tables = [c for c in found if isinstance(c.removed, TableRemoved) and c.schema >= ALIKE][:TABLES]
-    for one in found:
-        if isinstance(one.removed, ColumnRemoved):
-            by_table.setdefault(one.removed.table, []).append(one)
+    tables = [c for c in candidates if isinstance(c.removed, TableRemoved) and c.schema >= ALIKE][:TABLES]
+    for candidate in candidates:
+        if isinstance(candidate.removed, ColumnRemoved):
+            by_table.setdefault(candidate.removed.table, []).append(candidate)
     out: dict[str, Sample] = {}
     for ref, pairs in by_table.items():
         out |= _tried(pairs, lambda ref=ref, pairs=pairs: _columns(context, sides, snapshot, ref, pairs))
-    for one in tables:
-        out |= _tried([one], lambda one=one: _table(context, sides, snapshot, one))
+    for candidate in tables:
+        out |= _tried([candidate], lambda one=candidate: _table(context, sides, snapshot, one))
     return out
 
 
@@ -115,15 +115,15 @@ def values_of_rename(
     one = work.column(rename.before.name, rename.after.name)
     if why := work.withheld(one.old.name) or work.withheld(one.name):
         return why
-    found = work.matching([one]) if work.keys else work.first_rows(one)
-    if isinstance(found, Sample):
-        return found.note
-    old, new = found.columns[0]
+    matching = work.matching([one]) if work.keys else work.first_rows(one)
+    if isinstance(matching, Sample):
+        return matching.note
+    old, new = matching.columns[0]
     if why := work.withheld(one.name, (*old, *new)):
         return why
     names = tuple(c.old.name for c in work.keys)
     hidden = [bool(work.withheld(name)) for name in names]
-    keys = [["not shown" if hide else v for hide, v in zip(hidden, row, strict=True)] for row in found.keys]
+    keys = [["not shown" if hide else v for hide, v in zip(hidden, row, strict=True)] for row in matching.keys]
     return RenameValues(names, keys, old, new)
 
 
@@ -218,10 +218,10 @@ class _EvidenceReader:
 
     def by_key(self, compared: Sequence[_Column]) -> list[Sample]:
         """Return the evidence of each column in rows of the same key."""
-        found = self.matching(compared)
-        if isinstance(found, Sample):
-            return [found] * len(compared)
-        return [_compared(o, n, hide=self.is_hashed(c)) for c, (o, n) in zip(compared, found.columns, strict=True)]
+        matching = self.matching(compared)
+        if isinstance(matching, Sample):
+            return [matching] * len(compared)
+        return [_compared(o, n, hide=self.is_hashed(c)) for c, (o, n) in zip(compared, matching.columns, strict=True)]
 
     def matching(self, compared: Sequence[_Column]) -> _Matching | Sample:
         """Return the rows that both sides have, by key. Rows whose cursor has moved since they were loaded were changed
@@ -255,24 +255,24 @@ class _EvidenceReader:
     def stamped(self, stamps: Sequence[_Column], old: list[Any], new: list[Any]) -> list[tuple[Any, Any]]:
         return list(zip(old[: len(stamps)], new[: len(stamps)], strict=True))
 
-    def by_values(self, one: _Column) -> Sample:
+    def by_values(self, column: _Column) -> Sample:
         """Return the evidence of a column in two sets of values."""
-        old, new = self.first_rows(one).columns[0]
-        return _compare_multisets(old, new, hide=self.is_hashed(one))
+        old, new = self.first_rows(column).columns[0]
+        return _compare_multisets(old, new, hide=self.is_hashed(column))
 
-    def first_rows(self, one: _Column) -> _Matching:
+    def first_rows(self, column: _Column) -> _Matching:
         """Return two heaps of values: those of the first rows on each side."""
-        new = self.source_rows([one], spread=False)[0].to_pylist()
+        new = self.source_rows([column], spread=False)[0].to_pylist()
         old: list[Any] = []
-        with self.context.destination.write.read(self.there, [one.place]) as reader:
+        with self.context.destination.write.read(self.there, [column.place]) as reader:
             for batch in reader:
                 old += batch.column(0).to_pylist()
                 if len(old) >= max(len(new), SAMPLE):
                     break
         return _Matching([], [(old[: max(len(new), SAMPLE)], new)])
 
-    def is_hashed(self, one: _Column) -> bool:
-        return hashed(self.selection, self.table.ref, one.old.name)
+    def is_hashed(self, column: _Column) -> bool:
+        return hashed(self.selection, self.table.ref, column.old.name)
 
     def source_rows(self, columns: Sequence[_Column], *, spread: bool) -> list[pa.Array]:
         """Return the first rows of the source, each column as the destination holds the accepted one."""
@@ -288,13 +288,13 @@ class _EvidenceReader:
         yields, place = self.snapshot.query_types(read), {name: i for i, name in enumerate(source)}
         return [self.conformed(c, batch.column(place[c.new.name]), yields[c.new.name]) for c in columns]
 
-    def target(self, one: _Column) -> pa.DataType:
-        return self.context.destination.write.target(self.there).schema.field(one.place).type
+    def target(self, column: _Column) -> pa.DataType:
+        return self.context.destination.write.target(self.there).schema.field(column.place).type
 
-    def conformed(self, one: _Column, values: pa.Array, kind: DataType) -> pa.Array:
-        if self.is_hashed(one):
+    def conformed(self, column: _Column, values: pa.Array, kind: DataType) -> pa.Array:
+        if self.is_hashed(column):
             return digests(values, kind, self.context.salt)
-        return cast(values, kind, self.target(one), one.old.type).values
+        return cast(values, kind, self.target(column), column.old.type).values
 
 
 def _first(snapshot: Snapshot, read: TableRead, telling: Sequence[int]) -> pa.RecordBatch | None:
@@ -356,12 +356,12 @@ def _range(old: Sequence[Any], new: Sequence[Any]) -> bool | None:
         return None
 
 
-def _table(context: SyncContext, sides: CatalogSides, snapshot: Snapshot, one: Candidate) -> list[Sample]:
+def _table(context: SyncContext, sides: CatalogSides, snapshot: Snapshot, candidate: Candidate) -> list[Sample]:
     """Return how many sampled rows of the new table stand in the old one with the same values in all columns of one
     name."""
-    assert isinstance(one.removed, TableRemoved)
-    assert isinstance(one.added, TableAdded)
-    old, new, raw = one.removed.before, one.added.after, sides.raw.get(one.added.after.ref)
+    assert isinstance(candidate.removed, TableRemoved)
+    assert isinstance(candidate.added, TableAdded)
+    old, new, raw = candidate.removed.before, candidate.added.after, sides.raw.get(candidate.added.after.ref)
     there = destination_ref(old, context.naming)
     state = context.destination.schema.state(there)
     if raw is None or state is None or not state.rows:

@@ -35,8 +35,8 @@ def where_of(context: SyncContext, *tables: Table) -> str:
 
 def faulty_filters(context: SyncContext, snapshot: Snapshot, reads: Iterable[TableRead]) -> dict[Ref, str]:
     """Return the accepted tables whose filter cannot be used, and why in a sentence for people."""
-    found = ((read, fault_of(context, snapshot, read)) for read in reads if read.where)
-    return {read.table.ref: str(error) for read, error in found if error is not None}
+    faults = ((read, fault_of(context, snapshot, read)) for read in reads if read.where)
+    return {read.table.ref: str(error) for read, error in faults if error is not None}
 
 
 def fault_of(context: SyncContext, snapshot: Snapshot, read: TableRead) -> ProjectError | None:

@@ -63,7 +63,7 @@ def was_pending(context: SyncContext, kind: str, review: Review | None) -> bool:
 def out_of_sight(
     context: SyncContext,
     existing: Mapping[str, Review],
-    found: Collection[str],
+    keys: Collection[str],
     accepted: Catalog,
     sources: Sequence[Catalog],
 ) -> frozenset[str]:
@@ -71,11 +71,11 @@ def out_of_sight(
 
     Whoever may select, exclude or set up a table could otherwise let a change vanish, set a policy that accepts it,
     and bring it back as a new one. So it goes on standing while the whole source, as it is (the first of `sources`)
-    or with the settings (the others), still differs so from what is accepted, or lacks the table. `found`: the content
+    or with the settings (the others), still differs so from what is accepted, or lacks the table. `keys`: the content
     keys of what the detection has decided."""
     if not context.four_eyes:
         return frozenset()
-    missing = {k: r for k, r in existing.items() if r.kind in DESTRUCTIVE and k not in found}
+    missing = {k: r for k, r in existing.items() if r.kind in DESTRUCTIVE and k not in keys}
     if not missing:
         return frozenset()
     there = {key(change) for source in sources for change in diff(accepted, source)}

@@ -31,15 +31,15 @@ def ineffective_settings(
     """Return a sentence each. `configured`: the selected tables of the source with the keys and cursors of the
     settings; `closed`: what may not be read."""
     tables, hidden = {t.path: t for t in source.tables}, {".".join(filter(None, path)) for path in closed}
-    found = dict[str, None]()
+    texts = dict[str, None]()
     for path, columns in sorted(context.tables_named.items()):
         if (table := tables.get(path)) is not None:
-            found |= dict.fromkeys(_of_table(table, configured, context.settings(table), columns))
+            texts |= dict.fromkeys(_of_table(table, configured, context.settings(table), columns))
         elif path not in hidden:
-            found[
+            texts[
                 f"the project file sets up a table {path}, which the source does not have{_suggestion(path, tables)}"
             ] = None
-    return tuple(found)
+    return tuple(texts)
 
 
 def _of_table(table: Table, configured: Catalog, settings: TableSettings, columns: Sequence[str]) -> Iterator[str]:
@@ -93,12 +93,13 @@ def missing_includes(
         every = {t.path: t for t in context.scope.unfiltered().discover().catalog.tables}
         theirs = [text for text in theirs if not _fits(text, every.values())]
         seen |= every
-    found = dict.fromkeys(theirs, f"`include` of source {context.scope.source}")
-    found |= dict.fromkeys(lost, f"`include` of connection {context.name}")
-    own = {*(p.text for p in context.project_selection.include), *context.scope.include}
+    patterns = dict.fromkeys(theirs, f"`include` of source {context.scope.source}")
+    patterns |= dict.fromkeys(lost, f"`include` of connection {context.name}")
+    include = {*(p.text for p in context.project_selection.include), *context.scope.include}
     reported = {
-        text: f"'{one_line(text)}' in {where} matches no table of the source: {_include_suggestion(text, seen, own)}"
-        for text, where in found.items()
+        text: f"'{one_line(text)}' in {where} matches no table of the source: "
+        f"{_include_suggestion(text, seen, include)}"
+        for text, where in patterns.items()
     }
     return reported | dict(_excluded(context, discovery, {**known, **every}))
 
@@ -114,8 +115,10 @@ def _excluded(context: SyncContext, discovery: Discovery, tables: Mapping[str, T
         (text, f"source {context.scope.source}", _lenient_matcher(text), both if nothing_left else of_source)
         for text in context.scope.include
     ]
-    own = [(p.text, f"connection {context.name}", p.matches, both) for p in context.project_selection.include]
-    for text, where, fits, exclusions in [*theirs, *own]:
+    connection_patterns = [
+        (p.text, f"connection {context.name}", p.matches, both) for p in context.project_selection.include
+    ]
+    for text, where, fits, exclusions in [*theirs, *connection_patterns]:
         if not (nothing_left or Pattern(text).is_exact):
             continue
         excluded = [path for path in tables if fits(path)] or [text] * Pattern(text).is_exact
@@ -208,10 +211,10 @@ def _reviewed_tables(reviews: Reviews, connection: str) -> set[Ref]:
     return {r.table for r in reviews.find(connection) if any(r.table)}
 
 
-def _include_suggestion(text: str, tables: Mapping[str, Table], own: Collection[str] = ()) -> str:
+def _include_suggestion(text: str, tables: Mapping[str, Table], patterns: Collection[str] = ()) -> str:
     if not tables:
         return "the source shows this user no table"
-    near = nearest(text, tables, own)
+    near = nearest(text, tables, patterns)
     if near:
         return f"did you mean {' or '.join(near)}?"
     shown = sorted(tables)[:_NEAR]
@@ -219,22 +222,22 @@ def _include_suggestion(text: str, tables: Mapping[str, Table], own: Collection[
     return f"there is {', '.join(shown)}{f' and {more:,} more' if more else ''}"
 
 
-def nearest(text: str, tables: Mapping[str, Table], own: Collection[str] = ()) -> Sequence[str]:
+def nearest(text: str, tables: Mapping[str, Table], patterns: Collection[str] = ()) -> Sequence[str]:
     """Return up to three names, or for a glob patterns of whole schemas, that are close to `text`; case does not
-    count. Patterns that are there already (`own`) are no help."""
+    count. Patterns that are there already (`patterns`) are no help."""
     pattern = Pattern(text)
     names = {path.lower(): path for path in tables}
     if not pattern.is_regex:
         names |= {t.name.lower(): t.path for t in tables.values()} if "." not in text else {}
         globs = {f"{t.schema}.*" for t in tables.values() if t.schema} if "*" in text else set[str]()
-        names |= {glob.lower(): glob for glob in globs.difference(own)}
+        names |= {glob.lower(): glob for glob in globs.difference(patterns)}
     sought = text.removeprefix("re:").replace("\\", "") if pattern.is_regex else text
     return list(dict.fromkeys(names[one] for one in closest(sought.lower(), names, _NEAR)))
 
 
 @dataclass(frozen=True)
 class Access:
-    """What may be read of the source."""
+    """Objects of the source that may be read."""
 
     source: Catalog
     """Catalog of what may be read of the source."""
@@ -283,10 +286,10 @@ def restrict(source: Catalog, accepted: Catalog, denied: Mapping[tuple[str, ...]
 
 
 def _by_table(denied: Mapping[tuple[str, ...], str]) -> dict[Ref, dict[str, str]]:
-    found: dict[Ref, dict[str, str]] = defaultdict(dict)
+    settings_by_column: dict[Ref, dict[str, str]] = defaultdict(dict)
     for path, why in denied.items():
-        found[path[0], path[1]][path[2] if len(path) > 2 else ""] = why
-    return found
+        settings_by_column[path[0], path[1]][path[2] if len(path) > 2 else ""] = why
+    return settings_by_column
 
 
 def _needed(

@@ -134,8 +134,8 @@ def left_out_at_birth(
         return ()
     new = additions(last.catalog if last else Catalog(), discovery.catalog)
     known = frozenset(_of_catalog(accepted)) | {object_of(d.change) for d in decisions}
-    found = (c for c in new if object_of(c) not in known and _is_selected(context.selection, c, discovery.catalog))
-    return tuple(d for c in found if not (d := decide(c, context.policy, tags=context.tags)).applied)
+    changes = (c for c in new if object_of(c) not in known and _is_selected(context.selection, c, discovery.catalog))
+    return tuple(d for c in changes if not (d := decide(c, context.policy, tags=context.tags)).applied)
 
 
 def _of_catalog(catalog: Catalog) -> Iterator[Object]:

@@ -36,9 +36,9 @@ def pause_and_resume(context: SyncContext, detection: DetectionResult, reviews: 
                 context.store.events.add(Paused(context.name, reason, path, review.id))
 
 
-def _release(context: SyncContext, open_reviews: Set[str], found: Set[str], denied: Set[Ref]) -> None:
+def _release(context: SyncContext, open_reviews: Set[str], keys: Set[str], denied: Set[Ref]) -> None:
     """Resume what was paused for a change: after the source was reverted, after an answer, where policy accepts it
-    now (unless the policy is `stop` or breaks whole connections), and where the change was not `found` because its
+    now (unless the policy is `stop` or breaks whole connections), and where the change was not `keys` because its
     object is not read. Pauses of tables that may not be read stay: nobody knows what became of their change."""
     for pause in context.store.pauses.active(context.name):
         if not pause.change or pause.change in open_reviews or pause.table in denied:
@@ -46,7 +46,7 @@ def _release(context: SyncContext, open_reviews: Set[str], found: Set[str], deni
         review = context.store.reviews.get(pause.change)
         if not releases(context, review):
             continue
-        by = "policy" if review.id in found else "selection"
+        by = "policy" if review.id in keys else "selection"
         who = {"open": by, "obsolete": "source reverted"}.get(review.status, review.status)
         resume(context, pause.change, who)
 

@@ -209,14 +209,14 @@ def _is_settled(context: SyncContext, new: _New) -> bool:
 
 def _known(answers: Mapping[str, Review], new: _New, change: Change) -> str:
     """Return why the change was blocked before."""
-    for one in (new.change, change):
-        review = answers.get(key(one))
-        if review is not None and review.rule == PROTECT and (one == new.change or new.column.name in review.why):
+    for side in (new.change, change):
+        review = answers.get(key(side))
+        if review is not None and review.rule == PROTECT and (side == new.change or new.column.name in review.why):
             return review.why.removesuffix(_HINT)
     return ""
 
 
-def _unacceptable_tables(changes: Sequence[Change], found: Suspects) -> Suspects:
+def _unacceptable_tables(changes: Sequence[Change], suspects: Suspects) -> Suspects:
     """Return tables that cannot be accepted without a column that looks personal: it is in the key, is the cursor,
     or the table replaces another one."""
     suspected: dict[tuple[Ref, str], str] = {}
@@ -226,18 +226,18 @@ def _unacceptable_tables(changes: Sequence[Change], found: Suspects) -> Suspects
         table = change.after
         for column in table.columns:
             needed = column.key or column.name == table.cursor or isinstance(change, TableReplaced)
-            if needed and (why := found.get((table.ref, column.name))):
+            if needed and (why := suspects.get((table.ref, column.name))):
                 suspected[table.ref, ""] = why if why.startswith("column ") else f"column {column.name}: {why}"
     return suspected
 
 
-def split(changes: Sequence[Change], found: Suspects) -> list[Change]:
+def split(changes: Sequence[Change], suspects: Suspects) -> list[Change]:
     """Split columns that look personal off new tables, as changes of their own."""
     out: list[Change] = []
     for change in changes:
         out.append(change)
-        if isinstance(change, TableAdded) and (table := change.after) and (table.ref, "") not in found:
-            suspected = [n for n in _new(change, Catalog()) if (table.ref, n.column.name) in found]
+        if isinstance(change, TableAdded) and (table := change.after) and (table.ref, "") not in suspects:
+            suspected = [n for n in _new(change, Catalog()) if (table.ref, n.column.name) in suspects]
             names = {n.column.name for n in suspected}
             if suspected and len(suspected) < len(table.columns):
                 out[-1] = TableAdded(replace(table, columns=tuple(c for c in table.columns if c.name not in names)))
@@ -248,18 +248,18 @@ def split(changes: Sequence[Change], found: Suspects) -> list[Change]:
 _HINT = ": `changes approve ID --hash` accepts it hashed, `approve` in clear"
 
 
-def require_reviews(decisions: Iterable[Decision], found: Suspects) -> tuple[Decision, ...]:
+def require_reviews(decisions: Iterable[Decision], suspects: Suspects) -> tuple[Decision, ...]:
     """Return the decisions with those that a person has to take."""
-    return tuple(_for_review(d, found) for d in decisions)
+    return tuple(_for_review(d, suspects) for d in decisions)
 
 
-def _for_review(decision: Decision, found: Suspects) -> Decision:
+def _for_review(decision: Decision, suspects: Suspects) -> Decision:
     change = decision.change
     if not decision.applied or decision.rule == "review":
         return decision
     column = change.after.name if isinstance(change, ColumnAdded) else ""
     ref = table_of(change)
-    why = found.get((ref, column)) if ref and isinstance(change, ColumnAdded | TableAdded | TableReplaced) else None
+    why = suspects.get((ref, column)) if ref and isinstance(change, ColumnAdded | TableAdded | TableReplaced) else None
     if not why:
         return decision
     return replace(decision, action="review", rule=PROTECT, effect="", why=f"{why}{_HINT}")
@@ -267,16 +267,16 @@ def _for_review(decision: Decision, found: Suspects) -> Decision:
 
 def _by_values(context: SyncContext, unclear: Sequence[_New]) -> Suspects:
     """Return columns whose values cannot be looked at: they may be anything, and are blocked."""
-    found = {}
+    columns = {}
     try:
         with context.source.snapshot() as snapshot, snapshot.reader.open() as session:
             for new in unclear:
                 if why := context.protect.looks(_values(context, snapshot, session, new)):
-                    found[new.table.ref, new.column.name] = why
+                    columns[new.table.ref, new.column.name] = why
     except InstepError as error:
         why = f"its data could not be read ({error.message.splitlines()[0]})"
-        return {(n.table.ref, n.column.name): why for n in unclear} | found
-    return found
+        return {(n.table.ref, n.column.name): why for n in unclear} | columns
+    return columns
 
 
 def _values(context: SyncContext, snapshot: Snapshot, session: ReadSession, new: _New) -> list[str]:
@@ -284,5 +284,5 @@ def _values(context: SyncContext, snapshot: Snapshot, session: ReadSession, new:
     return [_text(value.as_py()) for some in sampled for value in some]
 
 
-def _text(one: object) -> str:
-    return one.decode(errors="replace") if isinstance(one, bytes) else str(one)
+def _text(value: object) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

@@ -76,9 +76,9 @@ class RenameCandidate:
         swapped wait for a person."""
 
         def one(decision: Decision) -> Decision:
-            found = self.applied.get(key(decision.change))
-            if found:
-                return replace(decision, why=f"{decision.why}: {found.line}")
+            inference = self.applied.get(key(decision.change))
+            if inference:
+                return replace(decision, why=f"{decision.why}: {inference.line}")
             swap = self.swapped.get(key(decision.change))
             if swap is None or decision.by_person or decision.pauses:
                 return decision
@@ -87,8 +87,8 @@ class RenameCandidate:
         return tuple(map(one, decisions))
 
     def evidence(self, change: Change) -> Mapping[str, Any]:
-        found = self.applied.get(key(change))
-        return to_json(found) if found else {}
+        inference = self.applied.get(key(change))
+        return to_json(inference) if inference else {}
 
     def findings(self, approval: ApprovalFingerprint) -> list[DetectedChange]:
         """Return the findings of the proposals, to be recorded beside those of the decisions."""
@@ -108,16 +108,16 @@ def infer_renames(
     read); `explicit` is a person's answer to a change, which is final."""
     refused = {k for k, r in answers.items() if r.rule == PROPOSAL and r.status == "rejected"}
     sides = (*changes, *silent_sides(changes, discovery, approval.accepted))
-    found = candidates((c for c in sides if explicit(c) is None), refused=refused)
+    candidates_left = candidates((c for c in sides if explicit(c) is None), refused=refused)
     types = [pair for pair in swapped_types(changes) if explicit(pair[0]) is explicit(pair[1]) is None]
     turned = [(swap_candidate(a, b), swap_candidate(b, a)) for a, b in types]
-    weighed = (*found, *(c for pair in turned for c in pair))
+    weighed = (*candidates_left, *(c for pair in turned for c in pair))
     samples = _samples(context, weighed, discovery, approval, answers, opened) if weighed else {}
-    fresh = select_inferences(found, threshold_of(context.policy), samples)
+    fresh = select_inferences(candidates_left, threshold_of(context.policy), samples)
     known = {key(c) for c in changes}
     let_in = automatic((s for s in fresh if known.issuperset(s.sides)), changes, context.policy, context.tags)
     existing = _open_proposals(
-        answers, approval, {key(c.rename) for c in found}, None if opened is None else discovery.silent
+        answers, approval, {key(c.rename) for c in candidates_left}, None if opened is None else discovery.silent
     )
     taken = {side for s in fresh for side in s.sides}
     return RenameCandidate(
@@ -210,12 +210,12 @@ def _open_proposals(
 ) -> list[tuple[Review, RenameInference]]:
     """Return the proposals on record whose two sides are still apart, without those that were weighed anew. `silent`
     are columns that count as gone; None: nobody has looked, and every side is as it was."""
-    found = []
+    renames = []
     for review in answers.values():
         if review.rule == PROPOSAL and review.key not in fresh:
             suspicion = _from_review(review, approval.source, approval.accepted, silent)
-            found += [(review, suspicion)] if suspicion else []
-    return found
+            renames += [(review, suspicion)] if suspicion else []
+    return renames
 
 
 def _from_review(
@@ -257,20 +257,20 @@ def _with(
     )
 
 
-def to_json(found: RenameInference) -> dict[str, Any]:
+def to_json(inference: RenameInference) -> dict[str, Any]:
     """Return the form that is stored and shown: the line with its score and its parts; counts, no values."""
     return {
-        "line": found.line,
-        "score": found.score,
-        "evidence": list(found.evidence),
-        "proven": found.proven,
-        "tied": found.tied,
-        "sample": asdict(found.sample) if found.sample else None,
+        "line": inference.line,
+        "score": inference.score,
+        "evidence": list(inference.evidence),
+        "proven": inference.proven,
+        "tied": inference.tied,
+        "sample": asdict(inference.sample) if inference.sample else None,
     }
 
 
-def _finding(found: RenameInference, approval: ApprovalFingerprint) -> DetectedChange:
-    rename = found.rename
+def _finding(inference: RenameInference, approval: ApprovalFingerprint) -> DetectedChange:
+    rename = inference.rename
     return DetectedChange(
         key=key(rename),
         kind=rename.kind,
@@ -280,7 +280,7 @@ def _finding(found: RenameInference, approval: ApprovalFingerprint) -> DetectedC
         change=change_to_dict(rename),
         action="review",
         rule=PROPOSAL,
-        why=f"looks like one rename: {found.line}",
+        why=f"looks like one rename: {inference.line}",
         tables_fingerprint=approval.fingerprint(rename),
-        evidence=to_json(found),
+        evidence=to_json(inference),
     )

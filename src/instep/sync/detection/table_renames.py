@@ -19,8 +19,8 @@ class TableRenames:
 
     @classmethod
     def of(cls, decisions: Iterable[Decision]) -> TableRenames:
-        found = ((d.change, d.applied) for d in decisions)
-        return cls({c.after.ref: (c.before.ref, applied) for c, applied in found if isinstance(c, TableRenamed)})
+        changes = ((d.change, d.applied) for d in decisions)
+        return cls({c.after.ref: (c.before.ref, applied) for c, applied in changes if isinstance(c, TableRenamed)})
 
     def before(self, change: Change) -> Ref:
         """Return the accepted table's name before the decisions are applied; ("", "") for a change of a schema."""

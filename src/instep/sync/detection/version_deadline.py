@@ -33,7 +33,11 @@ def check_version(context: SyncContext) -> tuple[str, ...]:
             hint=f"{command} shows what an upgrade changes{_guide(stopping[0])}; it also resumes the connection",
         )
     resume_upgraded(context)
-    ahead = [one for one in breaking_changes_between(changes, version, "") if one.is_about(streams)]
+    ahead = [
+        breaking_change
+        for breaking_change in breaking_changes_between(changes, version, "")
+        if breaking_change.is_about(streams)
+    ]
     return tuple(_note(one, one in passed, version, command) for one in ahead)
 
 

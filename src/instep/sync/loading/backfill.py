@@ -97,18 +97,18 @@ class BackfillWork:
         accepted = self.context.store.accepted.catalog(self.context.name)
         for backfill in unneeded_backfills(self.context, accepted):
             self.context.store.backfills.cancel(backfill.number)
-        found = [w for w in pending_backfills(self.context, accepted) if self._may(w)]
-        if found:
-            changes = tuple(sorted({b.change for w in found for b in w.backfills if b.change}))
-            with span("backfill", tables=tuple(w.table.path for w in found), changes=changes):
-                self._carry_out_all(found)
+        backfills = [w for w in pending_backfills(self.context, accepted) if self._may(w)]
+        if backfills:
+            changes = tuple(sorted({b.change for w in backfills for b in w.backfills if b.change}))
+            with span("backfill", tables=tuple(w.table.path for w in backfills), changes=changes):
+                self._carry_out_all(backfills)
         if self.by_person and not self.outcome.filled:
             raise Blocked("nothing was filled: the whole table has to be read first", hint="run `instep sync`")
 
-    def _carry_out_all(self, found: Sequence[PendingBackfill]) -> None:
+    def _carry_out_all(self, backfills: Sequence[PendingBackfill]) -> None:
         crashpoint("fill.before")
         self.progress.step("reading new columns")
-        works, staged, moved = self._read(found)
+        works, staged, moved = self._read(backfills)
         crashpoint("fill.read")
         self.progress.step("rewriting files")
         for number, work in works.items():
@@ -158,13 +158,13 @@ class BackfillWork:
         self.outcome.note(f"{pending.table.path}: {pending.names} {text}")
 
     def _read(
-        self, found: Sequence[PendingBackfill]
+        self, backfills: Sequence[PendingBackfill]
     ) -> tuple[dict[int, _RunningBackfill], dict[int, Staged | InstepError], frozenset[Ref]]:
         """Return works by number with their verified files, and the source tables whose schema has moved meanwhile."""
         context = self.context
         with context.source.snapshot() as snapshot:
             detection = detect(context, snapshot.discover(), count=False)
-            works = self._works(found, detection, snapshot)
+            works = self._works(backfills, detection, snapshot)
             self.progress.tables({w.pending.table.path: _rows(detection, w) for w in works.values()})
             staged = self._stage(works, snapshot)
             moved = snapshot.changed_tables(
@@ -174,14 +174,14 @@ class BackfillWork:
         return works, staged, moved
 
     def _works(
-        self, found: Sequence[PendingBackfill], detection: DetectionResult, snapshot: Snapshot
+        self, backfills: Sequence[PendingBackfill], detection: DetectionResult, snapshot: Snapshot
     ) -> dict[int, _RunningBackfill]:
         reads = {r.table.ref: r for r in selected_reads(self.context, detection)[0]}
         drifted = detection.drift.stopped(detection.decisions)
         paused = self.context.store.pauses.tables(self.context.name)
         stopped = {*paused, *detection.unkeyed(moved=True), *detection.denied, *drifted}
         dead, works = dead_runs(self.context, self.run), {}
-        for number, pending in enumerate(found):
+        for number, pending in enumerate(backfills):
             read = reads.get(pending.table.ref)
             sourced = {c.column.name for c in read.columns if c.source is not None} if read else set()
             if read is None or pending.table.ref in stopped:
@@ -349,52 +349,55 @@ class _Table:
     changes: list[str] = field(default_factory=list)
 
 
-def requested_backfills(context: SyncContext, found: PlanPreview) -> tuple[RequestedBackfill, ...]:
+def requested_backfills(context: SyncContext, preview: PlanPreview) -> tuple[RequestedBackfill, ...]:
     """Return requested backfills by table. Rows that only a cursor has left behind (detection/backfill_since.py) are
     part of the next sync."""
     tables: dict[Ref, _Table] = {}
-    places = TableRenames.of(found.plan.decisions)
-    for decision in found.plan.decisions:
+    places = TableRenames.of(preview.plan.decisions)
+    for decision in preview.plan.decisions:
         place, was = places.after(decision.change), places.before(decision.change)
-        table, source = found.plan.after.get(place), table_of(decision.change)
-        if not decision.applied or table is None or was in found.plan.refused or source is None:
+        table, source = preview.plan.after.get(place), table_of(decision.change)
+        if not decision.applied or table is None or was in preview.plan.refused or source is None:
             continue
-        one = tables.get(place) or _Table(table, found.detection.accepted.get(was), source)
-        if _add(context, found, decision, one, places):
-            one.changes.append(found.reviews[key(decision.change)].id)
+        one = tables.get(place) or _Table(table, preview.detection.accepted.get(was), source)
+        if _add(context, preview, decision, one, places):
+            one.changes.append(preview.reviews[key(decision.change)].id)
             tables[place] = one
-    return tuple(a for one in tables.values() for a in _sized(context, found, one))
+    return tuple(a for one in tables.values() for a in _sized(context, preview, one))
 
 
-def _add(context: SyncContext, found: PlanPreview, decision: Decision, one: _Table, places: TableRenames) -> bool:
+def _add(context: SyncContext, preview: PlanPreview, decision: Decision, table: _Table, places: TableRenames) -> bool:
     """Return whether the decision asks for anything."""
-    review = found.reviews.get(key(decision.change))
+    review = preview.reviews.get(key(decision.change))
     if review is None:
         return False
-    chosen = backfill_of(context, decision, one.before, found.plan, places)
-    if reloads(context, found.plan, review, one.table.ref) or may_be_swapped(context, decision.change, one.table):
+    chosen = backfill_of(context, decision, table.before, preview.plan, places)
+    if reloads(context, preview.plan, review, table.table.ref) or may_be_swapped(context, decision.change, table.table):
         chosen = ("table", "")
     if chosen is None or chosen[0] == "since":
         return False
     scope, column = chosen
-    if scope == "table" or why_whole(context, one.table, column):
-        one.whole = True
+    if scope == "table" or why_whole(context, table.table, column):
+        table.whole = True
     else:
-        one.columns.append(column)
+        table.columns.append(column)
     return True
 
 
-def _sized(context: SyncContext, found: PlanPreview, one: _Table) -> Iterator[RequestedBackfill]:
-    state = context.destination.schema.state(destination_ref(one.before, context.naming)) if one.before else None
+def _sized(context: SyncContext, preview: PlanPreview, table: _Table) -> Iterator[RequestedBackfill]:
+    state = context.destination.schema.state(destination_ref(table.before, context.naming)) if table.before else None
     if state is None or not state.rows:
         return
-    stats = found.detection.discovery.stats.get(one.source)
+    stats = preview.detection.discovery.stats.get(table.source)
     rows, size = (stats.rows, stats.bytes) if stats and stats.rows else (state.rows, 0)
-    columns = () if one.whole else tuple(one.columns)
-    made = estimate_new(one.table, columns, rows, size)
+    columns = () if table.whole else tuple(table.columns)
+    made = estimate_new(table.table, columns, rows, size)
     made = replace(made, files=state.files, of=state.files, rewritten=state.bytes)
     yield RequestedBackfill(
-        one.table.ref, MODE if columns else mode_name(one.table, context.settings(one.table)), made, tuple(one.changes)
+        table.table.ref,
+        MODE if columns else mode_name(table.table, context.settings(table.table)),
+        made,
+        tuple(table.changes),
     )
 
 

@@ -40,7 +40,7 @@ class CdcSession:
 
     context: SyncContext
     run: Run
-    anew: bool
+    full: bool
     """A person has asked for whole tables, so what the server has lost does not matter."""
     note: Callable[[str], None]
     pending: frozenset[Ref] = frozenset()
@@ -100,14 +100,14 @@ class CdcSession:
     def _ready(self, log: ChangeLog) -> LogState:
         state = log.state()
         lost = "send its tables again: instep sync --full"
-        if state.exists and state.trouble and self.anew:
+        if state.exists and state.trouble and self.full:
             log.drop()
             state = log.state()
         if state.trouble:
             raise Blocked(f"the log of {self.context.name}: {state.trouble}", hint=state.hint or lost)
         if state.exists:
             return state
-        if self._known() and not self.anew:
+        if self._known() and not self.full:
             assert self.context.log is not None
             slot, servers = self.context.log.slot, {r["server"] for r in map(_log, self._records.values()) if r}
             what = f"the replication slot {slot} is gone"
@@ -141,7 +141,7 @@ class CdcSession:
             self.goes_on = self._found.more
         except LogUnreadable as error:
             self._trouble = error
-            if self.anew:
+            if self.full:
                 self._make_again(self.log)
         except InstepError as error:
             self._trouble = error
@@ -161,21 +161,21 @@ class CdcSession:
         log goes back."""
         assert self.log is not None
         assert self._state is not None
-        found = {}
+        positions = {}
         for ref, read in self._reads.items():
             last = _log(self._records.get(ref, "")) or {}
             at = self._at.get(ref) or self._mirrored(ref)
             if last.get("server") != self._state.server and not self._at.get(ref):
                 at = self._place_here(last)
-            if at and not self.anew and ref not in self._left and not self.log.position_error(at):
-                found[read.source.ref] = at
-        return found
+            if at and not self.full and ref not in self._left and not self.log.position_error(at):
+                positions[read.source.ref] = at
+        return positions
 
     def _place_here(self, record: Mapping[str, Any]) -> str:
         """Return the place in this server's log of what a record says of another server's; "" if it cannot be told, or
         need not be."""
         known = str(record.get("seen") or record.get("at") or ""), str(record.get("covered", ""))
-        if self.anew or not all(known) or not isinstance(self.log, ReplicaPositions):
+        if self.full or not all(known) or not isinstance(self.log, ReplicaPositions):
             return ""
         if known not in self._found_places:
             self._found_places[known] = self.log.place_of(*known)
@@ -238,16 +238,16 @@ class CdcSession:
         record = _log(self._records.get(ref, "")) or {}
         looked = record.get("base") == state.cursor
         server = record["server"] if looked else last["server"]
-        found = ""
+        position = ""
         recorded = (looked or record.get("at") == last["at"]) and state.fence <= self._fences[ref]
         if server != self._state.server and recorded:  # else rows were written that nothing is known of
-            found = self._at.get(ref) or ("" if whole else self._place_here(record))
-        if server != self._state.server and not (found or whole or self.anew):
+            position = self._at.get(ref) or ("" if whole else self._place_here(record))
+        if server != self._state.server and not (position or whole or self.full):
             raise Blocked(
                 ANOTHER,
                 hint=f"read the table again: instep sync --full --table {argument(self._reads[ref].table.path)}",
             )
-        if server != self._state.server and not found:
+        if server != self._state.server and not position:
             return None, ""
         if not followed.holds(last["shape"]):
             place = ", a column's type or its place in the publication" if self._state.ours else " or a column's type"
@@ -259,7 +259,7 @@ class CdcSession:
         # how far the log was looked through without a change since the commit that recorded `base`
         seen = self._looked.get(state.cursor, "")
         own = last["at"] if last["server"] == self._state.server else ""
-        return self._checked(ref, found or max(own, seen, key=self.log.order), whole=whole)
+        return self._checked(ref, position or max(own, seen, key=self.log.order), whole=whole)
 
     def _checked(self, ref: Ref, at: str, *, whole: bool) -> tuple[str | None, str]:
         """Return the position, if the log was read from there on."""
@@ -267,7 +267,7 @@ class CdcSession:
         assert self._state is not None
         assert self._found is not None
         if why := self.log.position_error(at):
-            if whole or self.anew:
+            if whole or self.full:
                 return None, ""
             table = self._reads[ref].table.path
             self._lost[ref] = Blocked(
@@ -287,18 +287,18 @@ class CdcSession:
         assert self._found is not None
         assert self._state is not None
         assert self.context.log is not None
-        found = {
+        logs = {
             "slot": self.context.log.slot if self._state.ours else "",
             "at": self._found.reached,
             "server": self._state.server,
             "shape": followed.shape,
         }
-        return json.dumps({"log": found})
+        return json.dumps({"log": logs})
 
     @cached_property
     def _looked(self) -> dict[str, str]:
-        found = map(_log, self._records.values())
-        return {r["base"]: r["seen"] for r in found if r and "base" in r}
+        logs = map(_log, self._records.values())
+        return {r["base"]: r["seen"] for r in logs if r and "base" in r}
 
     def advance_positions(self, done: Sequence[TableResult]) -> frozenset[Ref]:
         """Record the positions of tables after the commits of a pass, then let the server release the log that all have
@@ -307,13 +307,13 @@ class CdcSession:
             return self.pending
         assert self._state is not None
         reached = self._found.reached
-        for one in done:
-            if one.error is None and one.load.log is not None and (own := _log(one.load.cursor)):
-                self.saved[one.load.table.ref] = json.dumps({"log": own})
-                self._at[one.load.table.ref] = reached
+        for result in done:
+            if result.error is None and result.load.log is not None and (log := _log(result.load.cursor)):
+                self.saved[result.load.table.ref] = json.dumps({"log": log})
+                self._at[result.load.table.ref] = reached
         for ref in self._idle:
-            own = {**(_log(self._base[ref]) or {}), "seen": reached, "base": self._base[ref]}
-            self.saved[ref] = json.dumps({"log": {**own, "server": self._state.server}})
+            log = {**(_log(self._base[ref]) or {}), "seen": reached, "base": self._base[ref]}
+            self.saved[ref] = json.dumps({"log": {**log, "server": self._state.server}})
             self._at[ref] = reached
         with self.context.transaction():
             self.context.store.cursors.save(self.context.name, self.saved, run=self.run.id, fence=self.run.fence)
@@ -332,9 +332,9 @@ class CdcSession:
             return
         server = self._state.server if covered and self._state else None
         for ref, cursor in self.saved.items():
-            own = _log(cursor) or {}
-            if own.get("server") == server:
-                self.saved[ref] = json.dumps({"log": {**own, "covered": covered}})
+            log = _log(cursor) or {}
+            if log.get("server") == server:
+                self.saved[ref] = json.dumps({"log": {**log, "covered": covered}})
 
     def _release(self, reached: str) -> None:
         """Release the log up to the position that every running table has. A failing table must not fill the
@@ -369,17 +369,17 @@ class CdcSession:
 
 def slots(records: Mapping[Ref, Any]) -> set[str]:
     """Return the slots that these records of cursors were read from."""
-    found = (_log(r.cursor) for r in records.values())
-    return {str(f["slot"]) for f in found if f and f.get("slot")}
+    logs = (_log(r.cursor) for r in records.values())
+    return {str(f["slot"]) for f in logs if f and f.get("slot")}
 
 
 def places(records: Mapping[Ref, Any]) -> dict[Ref, str]:
     """Return the positions up to which the tables of these cursors have their log."""
-    found = {ref: _log(r.cursor) or {} for ref, r in records.items()}
-    return {ref: str(at) for ref, f in found.items() if (at := f.get("seen") or f.get("at"))}
+    logs = {ref: _log(r.cursor) or {} for ref, r in records.items()}
+    return {ref: str(at) for ref, f in logs.items() if (at := f.get("seen") or f.get("at"))}
 
 
 def _log(cursor: str) -> dict[str, Any] | None:
     """Return the log's part of a cursor, None if it has none."""
-    found: dict[str, Any] = json.loads(cursor) if cursor else {}
-    return found.get("log")
+    document: dict[str, Any] = json.loads(cursor) if cursor else {}
+    return document.get("log")

@@ -52,11 +52,11 @@ def tables_again(context: SyncContext) -> frozenset[Ref]:
     return frozenset((whole_tables(context).keys() & read) - paused)
 
 
-def scope_of_stream(context: SyncContext, scope: RunScope, outcome: RunOutcome, *, anew: bool) -> RunScope:
+def scope_of_stream(context: SyncContext, scope: RunScope, outcome: RunOutcome, *, from_start: bool) -> RunScope:
     """Return what a run is about that sends some tables anew. Where tables share a state but any of them can begin
     again, the others are read on beside these, so that the state that they share can be saved."""
     source = context.source
-    if not (scope.tables and anew and isinstance(source, Streams) and source.granularity() == "restart"):
+    if not (scope.tables and from_start and isinstance(source, Streams) and source.granularity() == "restart"):
         return scope
     names = ", ".join(sorted(scope.tables))
     outcome.note(f"{names}: its state is shared, so the connection's other tables are read on beside it")
@@ -92,8 +92,6 @@ class FollowsConnector(Protocol):
 @dataclass
 class Streaming:
     """Connector stream of one run; `tables` of a group are by their source name, everything else by the accepted one.
-    `anew`: everything is sent again, from the start; with tables `scope` only those are taken, and no state is saved,
-    unless the source reads each table by itself, as `granularity` tells.
     `_missed` (source names) are tables of which the run brought operations that were neither taken nor held: they are
     not whole. `_complete` are those that were loaded from their first row on, with a state saved behind it from which
     later runs go on; `_ended` tells that the stream did, and everything that it sent was taken. `_taken` are those that
@@ -105,7 +103,7 @@ class Streaming:
     scope: RunScope
     outcome: RunOutcome
     progress: Progress
-    anew: bool
+    from_start: bool
     """Everything is sent again, from the start; with tables `scope` only those are taken, and no state is saved,
     unless the source reads each table by itself, as `granularity` tells."""
     saved: Mapping[Ref, str] = field(default_factory=dict)
@@ -134,7 +132,7 @@ class Streaming:
 
     @property
     def is_partial(self) -> bool:
-        """Whether only some tables of all that are sent are taken."""
+        """Return whether only some tables of all that are sent are taken."""
         return bool(self.scope.tables) and self.granularity != "table"
 
     def starts(self, read: TableRead) -> bool:
@@ -153,7 +151,7 @@ class Streaming:
         assert isinstance(source, Streams)
         self.granularity = source.granularity()
         scope = self._scope_of_run()
-        if self.is_partial and not self.anew:
+        if self.is_partial and not self.from_start:
             raise Blocked(
                 f"connection {self.context.name} syncs all of its tables together: one alone would lose the rows of "
                 "the others",
@@ -162,7 +160,7 @@ class Streaming:
         follows = self.progress if isinstance(self.progress, FollowsConnector) else None
         on_counts = follows.operations if follows else _ignore_counts
         with source.stream(
-            anew=self.anew,
+            from_start=self.from_start,
             scope=scope,
             on_counts=on_counts,
             on_received=self._on_received,
@@ -175,12 +173,12 @@ class Streaming:
         lets everything be sent again."""
         again = frozenset(map(_path, tables_again(self.context))) | self.scope.again
         if self.granularity == "table" and self.scope.tables:
-            again, self.anew = self.scope.tables if self.anew else again & self.scope.tables, False
-        if again > self.scope.again and not self.scope.tables and not self.anew:
+            again, self.from_start = self.scope.tables if self.from_start else again & self.scope.tables, False
+        if again > self.scope.again and not self.scope.tables and not self.from_start:
             what = "the connector sends everything again" if self.granularity == "run" else "it is sent from the start"
             self.outcome.note(f"{', '.join(sorted(again - self.scope.again))} waits for all of its rows, so {what}")
         if self.granularity == "run":
-            self.anew = self.anew or bool(again and not self.is_partial)
+            self.from_start = self.from_start or bool(again and not self.is_partial)
             return EVERYTHING
         only = self.scope.tables if self.granularity == "table" and self.scope.tables else None
         selection = self.context.selection
@@ -199,7 +197,7 @@ class Streaming:
 
     @property
     def described(self) -> Mapping[str, Any]:
-        """What the record of the run says about it."""
+        """Return the part of the run's record about it."""
         return {"received": {path: asdict(rows) for path, rows in self.received.items()}} if self.received else {}
 
     def _log(self, line: Any, follows: FollowsConnector | None) -> None:

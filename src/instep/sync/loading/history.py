@@ -173,8 +173,8 @@ class _Versions:
         state = self.context.destination.schema.state(self.ref)
         assert state is not None, "a table with rows has been loaded"
         made = self.write((self.as_versions(b, last) for b in self.rows("before")), 1)
-        own = Commit(self.commit.run, self.commit.fence, state.cursor, state.accepted)
-        self.merge(made, Merge(self.how.key, deletes="ignore"), own)
+        commit = Commit(self.commit.run, self.commit.fence, state.cursor, state.accepted)
+        self.merge(made, Merge(self.how.key, deletes="ignore"), commit)
 
     def as_versions(self, batch: pa.RecordBatch, last: int) -> pa.RecordBatch:
         s = self.system
@@ -217,8 +217,8 @@ class _Versions:
             return None
         if self.how.complete:
             return self.large.differing(self.files, plan.values)
-        own = self.large.staged_hashes(self.files, self.how.requested)
-        return combined_hashes(own, self.large.differing(self.how.keys, ())) if self.how.keys else own
+        hashes = self.large.staged_hashes(self.files, self.how.requested)
+        return combined_hashes(hashes, self.large.differing(self.how.keys, ())) if self.how.keys else hashes
 
     def fill(self, db: duckdb.DuckDBPyConnection, plan: VersionPlan) -> None:
         """Make `staged`, `known` and `met`."""

@@ -111,9 +111,9 @@ class Loading:
         with self.context.destination_open():
             for load in self.loads:
                 try:
-                    own = specs_of(self.context, load, snapshot, self.run.id, synced)
+                    stage_specs = specs_of(self.context, load, snapshot, self.run.id, synced)
                     chunks += chunks_of(load, snapshot)
-                    self._specs[load.number] = own
+                    self._specs[load.number] = stage_specs
                 except InstepError as error:
                     self._staged[load.number] = error
         for chunk in chunks:
@@ -208,6 +208,6 @@ class Loading:
             self._end(result_of(self.context, load, future, self.run))
             self.progress.table(load.table.path, step=self.done[-1].result.status)
 
-    def _end(self, one: TableResult) -> None:
-        self.done.append(one)
-        self.loaded(one)
+    def _end(self, result: TableResult) -> None:
+        self.done.append(result)
+        self.loaded(result)

@@ -66,7 +66,7 @@ class LoadPass:
             if self._in_scope(gone.table.path, gone.table.ref):
                 denied = gone.table.ref in self.detection.denied
                 self._leave(gone.table.ref, "failed" if denied else "missing", gone.why)
-        stopped, anew = self._stopped(), rebuilds(self.context)
+        stopped, rebuilt = self._stopped(), rebuilds(self.context)
         faulty = faulty_filters(self.context, self.snapshot, found)
         sound = [r for r in found if r.table.ref not in faulty and r.table.ref not in stopped]
         requested = [r for r in sound if self.only is None or r.table.ref in self.only]
@@ -100,7 +100,7 @@ class LoadPass:
                 extra_reads(on, read, extras.get(ref, ())),
                 only_copies(read, self.backfills),
             )
-            again = ref in owing or ref in waiting or ref in anew
+            again = ref in owing or ref in waiting or ref in rebuilt
             try:
                 if provable and not again and self._is_unchanged(read, rules, unchanged):
                     continue
@@ -110,13 +110,13 @@ class LoadPass:
             if isinstance(self.follow, Streaming) and self.follow.is_quiet(read) and ref not in owing:
                 self.outcome.others.setdefault(ref, TableRun(self.run.id, ref, "done", "stream"))
                 continue
-            if isinstance(self.follow, Streaming) and self.follow.is_late(read, anew):
+            if isinstance(self.follow, Streaming) and self.follow.is_late(read, rebuilt):
                 self._leave(ref, "paused", f"it is rebuilt: {_SENT_AGAIN}")
                 continue
             if (why := waiting.get(ref)) and not (isinstance(self.follow, Streaming) and not self.follow.starts(read)):
                 self.outcome.note(f"{read.table.path}: {why}, so the whole table is read again")
             try:
-                load, state = self._load(number, read, full=ref in waiting, rebuild=ref in anew)
+                load, state = self._load(number, read, full=ref in waiting, rebuild=ref in rebuilt)
                 remove_uncommitted_files(self.context, dead, load.ref, state)
             except InstepError as error:
                 self._leave(ref, "failed", str(error))

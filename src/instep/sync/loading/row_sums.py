@@ -178,12 +178,12 @@ class SumRows:
                     f"(SELECT {shape.bucket} AS b, {hashed} AS h{first} FROM coming WHERE {shape.row_condition})"
                     " GROUP BY b"
                 )
-                found = db.execute(query).fetchnumpy()
-                at = np.asarray(found["b"], np.int64)
-                total.counts[at] += np.asarray(found["n"], np.int64)
-                total.sums[at] += np.asarray(found["h"], np.uint64)
+                arrays = db.execute(query).fetchnumpy()
+                at = np.asarray(arrays["b"], np.int64)
+                total.counts[at] += np.asarray(arrays["n"], np.int64)
+                total.sums[at] += np.asarray(arrays["h"], np.uint64)
                 if shape.buckets.width:
-                    low, high = np.ma.filled(found["low"], _NONE.max), np.ma.filled(found["high"], _NONE.min)
+                    low, high = np.ma.filled(arrays["low"], _NONE.max), np.ma.filled(arrays["high"], _NONE.min)
                     total.low[at] = np.minimum(total.low[at], low)
                     total.high[at] = np.maximum(total.high[at], high)
                 if unfit:

@@ -248,9 +248,13 @@ def went_back(now: str, before: str) -> bool:
         return now < before
 
 
-def _is_gone(load: Load, one: ColumnRead) -> bool:
+def _is_gone(load: Load, column_read: ColumnRead) -> bool:
     """Return whether the source has dropped a column, and nobody has decided yet what becomes of its values."""
-    return one.source is None and not one.column.retained and one.column.name not in load.read.source.by_name
+    return (
+        column_read.source is None
+        and not column_read.column.retained
+        and column_read.column.name not in load.read.source.by_name
+    )
 
 
 def keep_rows(load: Load, state: LoadState | None, *, drop_retained: bool) -> Load:
@@ -259,7 +263,7 @@ def keep_rows(load: Load, state: LoadState | None, *, drop_retained: bool) -> Lo
     if load.action != "overwrite" or state is None:
         return load
     lost = [c.name for c in load.table.columns if c.retained]
-    undecided = [one.column.name for one in load.read.columns if _is_gone(load, one)]
+    undecided = [column.column.name for column in load.read.columns if _is_gone(load, column)]
     only_here = dropped_extras(load.table, load.read.source)
     left = load.choice.deletes == "ignore" or (load.choice.deletes == "soft" and state.deleted)
     if load.table.key and (lost or undecided or only_here or (load.choice.mode == "upsert" and left)):

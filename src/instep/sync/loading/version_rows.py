@@ -43,7 +43,7 @@ class VersionColumns:
     """Places of columns among those that are read."""
 
     schema: pa.Schema
-    """What is read, by plain types."""
+    """Columns that are read, by plain types."""
     key: tuple[int, ...]
     current: int = -1
     deleted: int = -1
@@ -216,8 +216,8 @@ class LargeVersions:
     def keys(self, hashes: Hashes | None) -> Iterator[pa.RecordBatch]:
         """Yield the keys, with these hashes, that have a current version."""
         names = [*self.key, self.spec.system.current]
-        found = self._chosen(self._read(names), self.columns(names), "current", hashes)
-        return (batch.select(range(len(self.key))) for batch in found)
+        chosen = self._chosen(self._read(names), self.columns(names), "current", hashes)
+        return (batch.select(range(len(self.key))) for batch in chosen)
 
     def staged(self, files: Sequence[StagedFile], names: Sequence[str], hashes: Hashes) -> Iterator[pa.RecordBatch]:
         """Yield columns of staged rows of keys with these hashes, and `n`."""

@@ -138,9 +138,9 @@ def predict_migration(context: SyncContext, migration: Migration) -> MigrationCh
     )
 
 
-def downstream(context: SyncContext, found: MigrationCheck, models: Sequence[Model]) -> ImpactReport:
+def downstream(context: SyncContext, check: MigrationCheck, models: Sequence[Model]) -> ImpactReport:
     """Return what the changes do to views and models; the ids are those of the consequences."""
-    return report(context, found.preview, models)
+    return report(context, check.preview, models)
 
 
 def _rehearse(context: SyncContext, catalog: Catalog, migration: Migration) -> tuple[Rehearsal, list[UnreadStatement]]:
@@ -162,13 +162,15 @@ def _rehearse(context: SyncContext, catalog: Catalog, migration: Migration) -> t
     return rehearsal, unread
 
 
-def _plan(context: SyncContext, found: DetectionResult) -> Plan:
+def _plan(context: SyncContext, detection: DetectionResult) -> Plan:
     """Plan as `make_plan` does, against the destination as it was left."""
-    after = assign(accept(found.decisions, found.accepted, found.source), context.naming)
-    after = record_extra(context, after, found)
-    there = context.store.schemas.latest(context.name, "destination") or desired(found.accepted, context.naming)
+    after = assign(accept(detection.decisions, detection.accepted, detection.source), context.naming)
+    after = record_extra(context, after, detection)
+    there = context.store.schemas.latest(context.name, "destination") or desired(detection.accepted, context.naming)
     capabilities, target = context.destination.capabilities, desired(after, context.naming)
-    return plan(found.decisions, found.accepted, after, there, target, capabilities, prefix=context.naming.prefix)
+    return plan(
+        detection.decisions, detection.accepted, after, there, target, capabilities, prefix=context.naming.prefix
+    )
 
 
 def _review(context: SyncContext, decision: Decision, id: str) -> Review:
@@ -256,7 +258,9 @@ def _with_doubts(
     made: Sequence[Consequence], then: DetectionResult, renames: Sequence[UnreadStatement]
 ) -> Iterator[Consequence]:
     """Yield both halves of a rename without ids wait for a person, whatever was decided about them."""
-    suspected = {key(half) for found in then.inferred_renames.proposals for half in (found.removed, found.added)}
+    suspected = {
+        key(half) for proposal in then.inferred_renames.proposals for half in (proposal.removed, proposal.added)
+    }
     places = {r.at for r in renames}
     for one in made:
         change = one.decision.change

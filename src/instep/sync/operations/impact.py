@@ -71,47 +71,47 @@ class ImpactScope:
     relations: tuple[ModelRelation, ...]
 
 
-def looked(context: SyncContext, found: PlanPreview, change: str = "") -> ImpactScope:
+def looked(context: SyncContext, preview: PlanPreview, change: str = "") -> ImpactScope:
     """Open and planned changes; `change` (the first characters of an id) looks at that one only, whatever was decided
     about it. Raises InstepError if it is not among today's."""
-    decisions, edits = _looked_at(found, change), _Edits(context, found)
+    decisions, edits = _looked_at(preview, change), _Edits(context, preview)
     for decision in decisions:
         edits.add(decision)
-    reviews = [(found.reviews[key(d.change)], d.applied) for d in decisions]
+    reviews = [(preview.reviews[key(d.change)], d.applied) for d in decisions]
     return ImpactScope(
         tuple(ChangeImpact(r.id, r.summary, applied) for r, applied in reviews), tuple(edits.relations())
     )
 
 
-def judged(found: ImpactScope, models: Sequence[Model]) -> ImpactReport:
+def judged(scope: ImpactScope, models: Sequence[Model]) -> ImpactReport:
     """Return what they do to the models."""
     from instep.lineage.assess import assess
 
-    verdicts = assess(models, found.relations)
-    return ImpactReport(tuple(_outcome(one, verdicts) for one in found.changes), verdicts)
+    verdicts = assess(models, scope.relations)
+    return ImpactReport(tuple(_outcome(change, verdicts) for change in scope.changes), verdicts)
 
 
-def report(context: SyncContext, found: PlanPreview, models: Sequence[Model], change: str = "") -> ImpactReport:
+def report(context: SyncContext, preview: PlanPreview, models: Sequence[Model], change: str = "") -> ImpactReport:
     """Evaluate the changes, as `looked` detects them, against the models."""
-    return judged(looked(context, found, change), models)
+    return judged(looked(context, preview, change), models)
 
 
-def _looked_at(found: PlanPreview, change: str) -> list[Decision]:
-    decisions = [d for d in found.detection.decisions if key(d.change) in found.reviews]
+def _looked_at(preview: PlanPreview, change: str) -> list[Decision]:
+    decisions = [d for d in preview.detection.decisions if key(d.change) in preview.reviews]
     if not change:
         return [d for d in decisions if d.applied or d.needs_review or d.effect == "waiting"]
-    named = [d for d in decisions if found.reviews[key(d.change)].id.startswith(change)]
+    named = [d for d in decisions if preview.reviews[key(d.change)].id.startswith(change)]
     if len(named) == 1:
         return named
     what = "matches several ids" if named else "is none of the changes that the source shows now"
     raise InstepError(f"{change} {what}", hint="see `instep changes list` for the ids")
 
 
-def _outcome(one: ChangeImpact, verdicts: Iterable[ModelVerdict]) -> ChangeImpact:
+def _outcome(change_impact: ChangeImpact, verdicts: Iterable[ModelVerdict]) -> ChangeImpact:
     models: dict[Level, list[str]] = defaultdict(list)
     for verdict in verdicts:
-        models[verdict.of(one.id)].append(verdict.model.name)
-    return replace(one, models={k: tuple(v) for k, v in models.items()})
+        models[verdict.of(change_impact.id)].append(verdict.model.name)
+    return replace(change_impact, models={k: tuple(v) for k, v in models.items()})
 
 
 class _Edits:

@@ -105,7 +105,7 @@ class Maintain(DirectWork):
 
     def failure(self, result: MaintenanceReport) -> str:
         """Return the errors of tables: the others are maintained all the same."""
-        return "\n".join(f"{one.table}: {one.error}" for one in result.tables if one.error)
+        return "\n".join(f"{table.table}: {table.error}" for table in result.tables if table.error)
 
 
 def _end(context: SyncContext, run: Run, status: RunStatus, error: str) -> None:

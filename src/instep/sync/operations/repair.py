@@ -222,16 +222,16 @@ class RepairFindings:
 
     def counts(self) -> dict[str, int]:
         """Return how many rows differ, by how they do; rows that are kept differ from nothing."""
-        found = self.rows.counts()
-        return {what: count for what, count in found.items() if what != EXTRA or not self.keeps}
+        counts = self.rows.counts()
+        return {what: count for what, count in counts.items() if what != EXTRA or not self.keeps}
 
     def verdict(self) -> VerifyResult:
         """Return what `verify` says of the rows, but for what is held in quarantine."""
         counts, (source, destination) = self.counts(), self.rows.rows
         extras = self.rows.counts().get(EXTRA, 0) if self.keeps else 0
         lines = tuple(f"{what} ({count:,} rows)" for what, count in counts.items())
-        found = VerifyResult(self.target.path, not counts, source, destination, lines, kept=extras)
-        return replace(found, engine=str(self.engine.use))
+        result = VerifyResult(self.target.path, not counts, source, destination, lines, kept=extras)
+        return replace(result, engine=str(self.engine.use))
 
 
 @contextmanager
@@ -245,9 +245,9 @@ def compared(
         sides = table_sides(context, snapshot, target.read, 0, unfit.hashes)
         on_rows = telling(progress, target.path, "comparing")
         rows.load("source", sides.source.rows(engine, on_unfit=unfit.add, progress=on_rows))
-        found = RepairFindings(context, target, rows, unfit, progress, sides, engine)
-        found.compare()
-        yield found
+        findings = RepairFindings(context, target, rows, unfit, progress, sides, engine)
+        findings.compare()
+        yield findings
 
 
 @dataclass(frozen=True)
@@ -401,24 +401,24 @@ def _record(context: SyncContext, path: str, done: TableRun) -> None:
 
 
 def _stage(
-    context: SyncContext, snapshot: Snapshot, found: RepairFindings, run: Run, allowed: Sequence[str]
+    context: SyncContext, snapshot: Snapshot, findings: RepairFindings, run: Run, allowed: Sequence[str]
 ) -> tuple[Load, Staged] | None:
     """Read the rows of the keys that differ again and stage them; None if none differ."""
-    counts, path = found.counts(), found.target.path
+    counts, path = findings.counts(), findings.target.path
     if not counts:
         return None
-    found.check_keys()
+    findings.check_keys()
     if (extra := counts.get(EXTRA, 0)) and not any(fnmatchcase(path, pattern) for pattern in allowed):
         what = (
             f"{extra:,} {_rows(extra)} of {path} {'is' if extra == 1 else 'are'} not in the source, and would be "
             "deleted"
         )
         raise Blocked(what, hint=f"name it: --allow-destructive '{path}'")
-    load = _load(context, found.target, run, removes=bool(extra))
+    load = _load(context, findings.target, run, removes=bool(extra))
     try:
-        staged = _staged(context, snapshot, found, load, run)
+        staged = _staged(context, snapshot, findings, load, run)
         crashpoint("repair.staged")
-        if snapshot.changed_tables(Catalog.of([found.target.read.source])):
+        if snapshot.changed_tables(Catalog.of([findings.target.read.source])):
             raise Conflict(
                 f"the schema of {path} changed while its rows were read", hint="run `instep sync`, then repair"
             )
@@ -454,15 +454,15 @@ def _load(context: SyncContext, target: RepairTarget, run: Run, *, removes: bool
     )
 
 
-def _staged(context: SyncContext, snapshot: Snapshot, found: RepairFindings, load: Load, run: Run) -> Staged:
+def _staged(context: SyncContext, snapshot: Snapshot, findings: RepairFindings, load: Load, run: Run) -> Staged:
     rows, *keys = specs_of(context, load, snapshot, run.id, int(run.started.timestamp() * 1_000_000))
-    found.progress.step("reading rows again")
-    chunks = _chunks(snapshot, load, found.rows.ranges(load.read))
-    reader = KeyReader(snapshot.reader, rows, found.rows)
+    findings.progress.step("reading rows again")
+    chunks = _chunks(snapshot, load, findings.rows.ranges(load.read))
+    reader = KeyReader(snapshot.reader, rows, findings.rows)
     results = {load.spec: extract_locally(reader, [rows], chunks), load.key_spec: list[ChunkResult]()}
     for spec in keys:
         gone = f"SELECT {{}} FROM different WHERE what = '{EXTRA}'" if load.asks else "SELECT {} FROM source_rows"
-        results[load.key_spec].append(_stage_keys(spec, found.rows, gone))
+        results[load.key_spec].append(_stage_keys(spec, findings.rows, gone))
     planned = {name: {one.chunk for one in own} for name, own in results.items()} | {
         load.spec: {chunk.number for chunk in chunks}
     }

@@ -278,8 +278,8 @@ class ListSavepoints(DirectWork):
 
     def document(self, result: SavepointList) -> Mapping[str, Any]:
         """Return the list with ids as texts: their numbers are larger than some readers of JSON can hold."""
-        found = super().document(result)
-        return {**found, "savepoints": [{**one, "id": str(one["id"])} for one in found["savepoints"]]}
+        document = super().document(result)
+        return {**document, "savepoints": [{**one, "id": str(one["id"])} for one in document["savepoints"]]}
 
 
 def _changed_since_shown(made: RestorePreview) -> Conflict:

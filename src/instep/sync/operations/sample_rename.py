@@ -31,18 +31,18 @@ class SampleRename(DirectWork):
         change = context.store.reviews.get(request.change)
         rename = _rename(context, change)
         with context.destination_open(), context.source.snapshot() as snapshot:
-            found = _values(context, snapshot, rename)
+            values = _values(context, snapshot, rename)
         path = ".".join(filter(None, rename.table))
         names = f"{path}.{rename.before.name}", f"{path}.{rename.after.name}"
-        if isinstance(found, str):
-            return RenameSample(change.id, *names, (), 0, 0, (), found)
-        pairs = list(_by_key(found) if found.key else _by_value(found))
+        if isinstance(values, str):
+            return RenameSample(change.id, *names, (), 0, 0, (), values)
+        pairs = list(_by_key(values) if values.key else _by_value(values))
         compared, same = sum(many for many, _ in pairs), sum(many for many, one in pairs if one.same)
         different = [one for _, one in pairs if not one.same]
         equal = [one for _, one in pairs if one.same]
         half = max(SHOWN // 2, SHOWN - len(equal))
         shown = (*different[:half], *equal)[:SHOWN]
-        return RenameSample(change.id, *names, found.key, compared, same, shown, "" if shown else "no row has a value")
+        return RenameSample(change.id, *names, values.key, compared, same, shown, "" if shown else "no row has a value")
 
 
 def _rename(context: SyncContext, change: Review) -> ColumnRenamed:
@@ -75,17 +75,17 @@ def _values(context: SyncContext, snapshot: Snapshot, rename: ColumnRenamed) -> 
     return values_of_rename(context, sides, snapshot, rename)
 
 
-def _by_key(found: RenameValues) -> Iterator[tuple[int, ValuePair]]:
+def _by_key(values: RenameValues) -> Iterator[tuple[int, ValuePair]]:
     """Yield the rows in which one side has a value, each counted once."""
-    for row, old, new in zip(found.keys, found.old, found.new, strict=True):
+    for row, old, new in zip(values.keys, values.old, values.new, strict=True):
         if old is not None or new is not None:
             key = tuple(_text(value) or "" for value in row)
             yield 1, ValuePair(key, _text(old), _text(new), is_same(old, new))
 
 
-def _by_value(found: RenameValues) -> Iterator[tuple[int, ValuePair]]:
+def _by_value(values: RenameValues) -> Iterator[tuple[int, ValuePair]]:
     """Yield each value, with the rows that have it, on the sides on which it occurs; the most frequent first."""
-    old, new = (Counter(_text(value) for value in side if value is not None) for side in (found.old, found.new))
+    old, new = (Counter(_text(value) for value in side if value is not None) for side in (values.old, values.new))
     for value, _ in (old | new).most_common():
         both = value in old and value in new
         pair = ValuePair((), value if value in old else None, value if value in new else None, both)

@@ -140,9 +140,9 @@ def prepare(
     return Rekeying(table, key, own, way, counts, made, settles, rows, retyped)
 
 
-def yaml(found: SettingTable, key: Sequence[str]) -> str:
+def yaml(table: SettingTable, key: Sequence[str]) -> str:
     return (
-        f'change it there: connections.{found.connection}.tables: {{"{found.table.path}": {{key: [{", ".join(key)}]}}}}'
+        f'change it there: connections.{table.connection}.tables: {{"{table.table.path}": {{key: [{", ".join(key)}]}}}}'
     )
 
 
@@ -167,8 +167,8 @@ def _plan(context: SyncContext, found: SettingTable, key: tuple[str, ...], way: 
     if made.refused:
         raise IllegalChange(f"{table.path}: {next(iter(made.refused.values()))}", hint="nothing was changed")
     if way != "rekey" and (old := there.get(ref)) is not None:
-        anew = _with_narrower_types(made.target.by_ref[ref], target.by_ref[ref])
-        made = replace(made, steps=(step(ref, TableReplaced(old, anew)),), target=made.target.put(anew))
+        replacement = _with_narrower_types(made.target.by_ref[ref], target.by_ref[ref])
+        made = replace(made, steps=(step(ref, TableReplaced(old, replacement)),), target=made.target.put(replacement))
     whole = recorded_tables(context, made.target)
     return replace(made, base_accepted=fingerprint(found.accepted), after=after, target=whole)
 
@@ -293,7 +293,7 @@ class SetKey(Work):
 
 @dataclass(frozen=True)
 class KeyReport:
-    """What a new key of a table leads to."""
+    """Consequences of a new key of a table."""
 
     review: str
     table: str
@@ -320,19 +320,19 @@ def key_report(context: SyncContext, review: Review) -> KeyReport | None:
     path = ".".join(filter(None, review.table))
     key = change.after if isinstance(change, KeyChanged) else change.before
     try:
-        found = find_table(context, path)
+        table = find_table(context, path)
         counts = KeyCount(
-            key, _at_source(context, found, key), count_destination(context, found.table, key, LocalEngine())
+            key, _at_source(context, table, key), count_destination(context, table.table, key, LocalEngine())
         )
     except InstepError as error:
         return KeyReport(review.id, path, None, why_not=error.message)
     return KeyReport(review.id, path, counts, tuple(_offers(path, counts)))
 
 
-def _at_source(context: SyncContext, found: SettingTable, key: tuple[str, ...]) -> RowCounts:
-    absent = [name for name in key if name not in found.source.by_name]
+def _at_source(context: SyncContext, table: SettingTable, key: tuple[str, ...]) -> RowCounts:
+    absent = [name for name in key if name not in table.source.by_name]
     return (
-        RowCounts(why_not=f"{absent[0]} is gone") if absent else count_source(context, found.source, key, LocalEngine())
+        RowCounts(why_not=f"{absent[0]} is gone") if absent else count_source(context, table.source, key, LocalEngine())
     )
 
 

@@ -136,8 +136,8 @@ def verify(
     for gone in missing:
         if not only or gone.table.path in only:
             lost = gone.table.ref in detection.denied
-            one = VerifyResult(gone.table.path, False, 0, 0, (gone.why,), compared=False)
-            verdicts.append(one if lost else _skipped(gone.table.path, waiting.get(gone.table.ref, gone.why)))
+            result = VerifyResult(gone.table.path, False, 0, 0, (gone.why,), compared=False)
+            verdicts.append(result if lost else _skipped(gone.table.path, waiting.get(gone.table.ref, gone.why)))
     for name in sorted(only - {v.table for v in verdicts}):
         known = [t.path for t in context.store.accepted.catalog(context.name).tables]
         raise unknown_table(f"connection {context.name} has no table {name}", name, known)
@@ -151,14 +151,14 @@ def waiting_tables(context: SyncContext, detection: DetectionResult) -> dict[Ref
     found = {ref: f"pending change {p.change}: {p.reason}" for ref, p in paused.items() if ref is not None}
     stopped = {*detection.unkeyed(moved=False), *detection.replaced, *detection.drift.stopped(detection.decisions)}
     kinds = ("table.removed", "table.replaced", "destination.drifted", *KEYS)
-    for one in detection.decisions:
-        ref = places.before(one.change)
-        stops = one.action == "pause_table" or one.change.kind == "table.removed" or ref in stopped
-        if one.applied or one.change.kind not in kinds or not stops:
+    for decision in detection.decisions:
+        ref = places.before(decision.change)
+        stops = decision.action == "pause_table" or decision.change.kind == "table.removed" or ref in stopped
+        if decision.applied or decision.change.kind not in kinds or not stops:
             continue
-        review = detection.reviews.get(key(one.change))
+        review = detection.reviews.get(key(decision.change))
         found.setdefault(
-            ref, f"pending change {review.id if review else ''}: {describe(one.change)}".replace(" :", ":")
+            ref, f"pending change {review.id if review else ''}: {describe(decision.change)}".replace(" :", ":")
         )
     return found
 
@@ -194,16 +194,16 @@ def _verify(
     return replace(with_quarantined(found, unfit.rejected, quarantined), engine=str(engine.use))
 
 
-def with_quarantined(found: VerifyResult, rejected: int, quarantined: QuarantineCount) -> VerifyResult:
+def with_quarantined(result: VerifyResult, rejected: int, quarantined: QuarantineCount) -> VerifyResult:
     """Count what does not fit: a row that is refused is one of the source."""
-    lines = found.differences
+    lines = result.differences
     if quarantined.absent:
-        way = f"`instep sync --full --table {argument(found.table)}` holds them again"
+        way = f"`instep sync --full --table {argument(result.table)}` holds them again"
         lines = (*lines, f"values that do not fit are neither loaded nor in quarantine ({quarantined.absent:,}): {way}")
     return replace(
-        found,
-        equal=found.equal and not quarantined.absent,
-        source_rows=found.source_rows + rejected,
+        result,
+        equal=result.equal and not quarantined.absent,
+        source_rows=result.source_rows + rejected,
         differences=lines,
         held=quarantined.values,
         held_rows=quarantined.rows,
@@ -255,13 +255,17 @@ def _differing(
     here, there = sides.source_of(source, buckets), sides.destination
     ours = here.rows(engine, buckets, share=source.share(buckets), columns=True)
     theirs = there.rows(engine, buckets, share=destination.share(buckets), columns=True)
-    with row_comparison(read) as found:
-        sums = zip_longest(found.load("source", ours), found.load("destination", theirs), fillvalue=0)
+    with row_comparison(read) as row_comparisons:
+        sums = zip_longest(
+            row_comparisons.load("source", ours), row_comparisons.load("destination", theirs), fillvalue=0
+        )
         differing = [at for at, (a, b) in enumerate(sums) if a != b]
         if not read.table.key:
             return {}, differing
-        found.compare()
-        return {what: (count, found.examples(what)) for what, count in found.counts().items()}, differing
+        row_comparisons.compare()
+        return {
+            what: (count, row_comparisons.examples(what)) for what, count in row_comparisons.counts().items()
+        }, differing
 
 
 def keeps_rows(context: SyncContext, read: TableRead) -> bool:

@@ -32,7 +32,7 @@ from instep.sync.quarantine.quarantine import QuarantinePlace, counts_of, of_row
 
 def item_of(table: str, entry: QuarantineEntry) -> QuarantineItem:
     """Return an entry of this table for a reader; the original of a whole row is an object."""
-    values = {one.name: getattr(entry, one.name) for one in fields(QuarantineItem) if one.name != "table"}
+    values = {field.name: getattr(entry, field.name) for field in fields(QuarantineItem) if field.name != "table"}
     original: Any = entry.original
     if not entry.column and original is not None:
         original = json.loads(original)
@@ -72,7 +72,7 @@ class QuarantineItems(QueryWork):
 
 
 class QuarantineCounting(QueryWork):
-    """How much is held, by what it has in common."""
+    """Counts of the quarantine by table, column, reason, change and status."""
 
     def find(self, context: Any, query: CountQuarantined) -> QuarantineCounts:
         """Return the counts. Raises InstepError for a table that there is not."""
@@ -80,16 +80,16 @@ class QuarantineCounting(QueryWork):
         groups, unreadable, newest = list[QuarantineGroup](), list[str](), list[datetime]()
         for place in _places(opened, query.table):
             with place.stored(opened, COUNTED) as stored:
-                found = stored.counts(_filter(query))
+                counts = stored.counts(_filter(query))
                 unreadable += [f"{place.table.path}: {name}" for name in stored.broken]
-            newest += [one.newest for one in found]
+            newest += [one.newest for one in counts]
             groups += [
                 QuarantineGroup(
                     place.table.path, one.column, one.reason, one.change, cast(EntryStatus, one.status), one.count
                 )
-                for one in found
+                for one in counts
             ]
-        total = sum(one.count for one in groups)
+        total = sum(group.count for group in groups)
         return QuarantineCounts(total, max(newest, default=None), tuple(groups), tuple(unreadable))
 
 

@@ -73,8 +73,8 @@ class QuarantinePlace:
         """Read all of it, however much there is; of the entries these columns, and those that are `only` looked for."""
         hide = Guard(context, self.table).entry
         target = self.target
-        with stored_quarantine(target.quarantine, target.io, self.ignored, hide, columns, only) as found:
-            yield found
+        with stored_quarantine(target.quarantine, target.io, self.ignored, hide, columns, only) as entries:
+            yield entries
 
 
 def quarantine_places(
@@ -169,7 +169,7 @@ class DiscardReport:
     """The entries whose originals went."""
 
     discarded: int
-    """How many there were."""
+    """Number of entries."""
     ids: tuple[str, ...]
     """The ids of the first 10,000."""
 

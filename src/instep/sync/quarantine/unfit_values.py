@@ -50,11 +50,11 @@ class QuarantinedColumns:
     count: int = 0
     _writer: Any = field(default=None, repr=False)
 
-    def add(self, found: pa.RecordBatch) -> None:
+    def add(self, batch: pa.RecordBatch) -> None:
         """Note what was found, by hashes."""
-        self.count += len(found)
-        self.rejected += pc.sum(found.column(2)).as_py() or 0
-        self._writing().write_batch(found)
+        self.count += len(batch)
+        self.rejected += pc.sum(batch.column(2)).as_py() or 0
+        self._writing().write_batch(batch)
 
     def batches(self) -> pa.RecordBatchReader:
         """Return the added batches, once."""

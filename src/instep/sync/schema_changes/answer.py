@@ -51,8 +51,8 @@ def plan_alone(context: SyncContext, change: Review) -> Plan:
 def keeping(context: SyncContext, reviews: Sequence[Review], status: ReviewStatus) -> AnswerPreview:
     """Return the effects while these changes stay out (rejected) or stay open: from the store alone."""
     assumed = {r.key: replace(r, status=status) for r in reviews if r.status in EXISTING}
-    found = redetect_from_store(context, assumed)
-    chosen = _about(found.decisions, assumed.keys()) if found else ()
+    detection = redetect_from_store(context, assumed)
+    chosen = _about(detection.decisions, assumed.keys()) if detection else ()
     if not chosen:
         return AnswerPreview()
     return AnswerPreview(tuple(explain(Plan("", "", chosen, (), Catalog(), Catalog()))))

@@ -84,13 +84,13 @@ def make_plan(
     decisions, spared_decisions = retain_guarded(detection.decisions, before, context.naming, guards)
     detection = replace(detection, decisions=decisions)
     made = _drawn(context, detection, guards, stuck)
-    anew: frozenset[Ref] = frozenset()
-    if (unfit := unfit_columns(context, made, guards)) and (anew := read_whole(context, made, unfit)):
-        made = _drawn(context, detection, guards, stuck, anew)
+    read_again: frozenset[Ref] = frozenset()
+    if (unfit := unfit_columns(context, made, guards)) and (read_again := read_whole(context, made, unfit)):
+        made = _drawn(context, detection, guards, stuck, read_again)
         unfit = unfit_columns(context, made, guards)
     if unfit:
         detection, others = hold_columns(context, detection, made, unfit)
-        made = _drawn(context, detection, guards, {**others, **stuck}, anew)
+        made = _drawn(context, detection, guards, {**others, **stuck}, read_again)
     made = replace(
         made, notes=(*made.notes, *(DestinationDrifted(ref, text) for (ref, _), text in spared_decisions.items()))
     )
@@ -105,16 +105,16 @@ def _drawn(
     detection: DetectionResult,
     guards: Mapping[Ref, Guards],
     others: Mapping[Ref, str] = NONE,
-    anew: Collection[Ref] = (),
+    read_again: Collection[Ref] = (),
 ) -> Plan:
     """Draw the plan of these decisions, without the tables that their layout, others of a shared table, or `others`
-    (destination table to why) hold. Accepted tables in `anew` get a new generation."""
+    (destination table to why) hold. Accepted tables in `read_again` get a new generation."""
     before, decisions = detection.accepted, detection.decisions
     origins = {new: old for old, new in TableRenames.of(decisions).moves.items()}
     named = with_custom_names(accept(decisions, before, detection.source), before, origins, context.naming)
     after = assign(named.catalog, context.naming)
     after = with_history(context, decisions, before, record_extra(context, after, detection))
-    after = Catalog.of(replace(t, generation=t.generation + (t.ref in anew)) for t in after.tables)
+    after = Catalog.of(replace(t, generation=t.generation + (t.ref in read_again)) for t in after.tables)
     target = _desired(context, after)
     refs = sorted(_refs(context, before, after))
     there, foreign = inspected(context, refs)

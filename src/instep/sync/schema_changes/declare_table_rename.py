@@ -232,8 +232,8 @@ def rename_of(made: Plan) -> Rename:
 
 def put_on_record(context: SyncContext, rename: Rename, who: str) -> Review:
     """Return the proposal of this very rename, else a change of its own; approved."""
-    if found := _proposal(context, *_sides(rename)):
-        return context.store.reviews.decide(found.id, "approved", who)
+    if review := _proposal(context, *_sides(rename)):
+        return context.store.reviews.decide(review.id, "approved", who)
     table = rename.after.ref if isinstance(rename, TableRenamed) else rename.table
     finding = DetectedChange(
         key(rename),
@@ -264,9 +264,9 @@ class DoesNotFit(InstepError):
 
 def give_up(context: SyncContext, declared: DeclaredRename, old: Side, new: Side, why: InstepError) -> NoReturn:
     """Give up a declaration that does not fit any more: its changes wait as before. Raises DoesNotFit."""
-    found = _proposal(context, old, new)
+    review = _proposal(context, old, new)
     with context.transaction():
-        context.store.reviews.reopen([found.id] if found else [])
+        context.store.reviews.reopen([review.id] if review else [])
         context.store.mappings.end(declared.number)
     paths = [".".join(filter(None, (*ref, column))) for ref, column in (old, new)]
     raise DoesNotFit(f"{paths[0]} was not mapped to {paths[1]}: {why.message} ({why.hint})")

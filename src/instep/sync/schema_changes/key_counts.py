@@ -89,5 +89,5 @@ def count_destination(context: SyncContext, table: Table, key: Sequence[str], en
 
 
 def _count(engine: KeyCounter, rows: Scan | Iterable[pa.RecordBatch]) -> RowCounts:
-    found = count_keys(engine, rows)
-    return RowCounts(found.rows, found.duplicates, found.nulls)
+    key_totals = count_keys(engine, rows)
+    return RowCounts(key_totals.rows, key_totals.duplicates, key_totals.nulls)

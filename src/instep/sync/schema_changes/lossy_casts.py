@@ -87,7 +87,7 @@ def _key(table: Table) -> list[Column]:
     return sorted((c for c in table.columns if c.key), key=lambda c: c.key)
 
 
-def _entry(context: SyncContext, table: Table, column: Column, kind: DataType, found: CastSample) -> Lossy:
+def _entry(context: SyncContext, table: Table, column: Column, kind: DataType, sample: CastSample) -> Lossy:
     hidden = any(hashed(context.selection, table.ref, c.name) for c in _key(table))
-    row = "" if hidden else ", ".join(f"{name} {value}" for name, value in found.row.items())
-    return Lossy(table.path, column.name, str(kind), found.sampled, found.invalid_values, found.changed, row)
+    row = "" if hidden else ", ".join(f"{name} {value}" for name, value in sample.row.items())
+    return Lossy(table.path, column.name, str(kind), sample.sampled, sample.invalid_values, sample.changed, row)

@@ -27,8 +27,8 @@ def overflow_columns(context: SyncContext, detection: DetectionResult) -> dict[R
     applied: those over the limit, and all that are not accepted where the source cannot be read again."""
     places = TableRenames.of(detection.decisions)
     once = isinstance(context.source, Streams)
-    found = not_let_in(detection.decisions) if once else over_the_limit(detection.decisions)
-    return {places.after(changes[0]): tuple(c.after.name for c in changes) for changes in found.values()}
+    added_columns = not_let_in(detection.decisions) if once else over_the_limit(detection.decisions)
+    return {places.after(changes[0]): tuple(c.after.name for c in changes) for changes in added_columns.values()}
 
 
 def record_extra(context: SyncContext, after: Catalog, detection: DetectionResult) -> Catalog:

@@ -66,15 +66,15 @@ def _switched(chosen: SelectionSides, read: TableRead) -> TableRead:
     return replace(read, table=replace(read.table, cursor=cursor), columns=columns)
 
 
-def _column(chosen: SelectionSides, read: TableRead, one: ColumnRead) -> ColumnRead:
+def _column(chosen: SelectionSides, read: TableRead, column_read: ColumnRead) -> ColumnRead:
     """Return the column as deselected or hashed if it is so under its accepted name or under the source's."""
-    if one.source is None:
-        return one
-    names = ((chosen.before, read.table, one.column.name), (chosen.now, read.source, one.source.name))
-    if not all(_is_on(selection, table, one, name) for selection, table, name in names):
-        return replace(one, source=None)
-    return replace(one, hashed=any(hashed(s, table.ref, name) for s, table, name in names))
+    if column_read.source is None:
+        return column_read
+    names = ((chosen.before, read.table, column_read.column.name), (chosen.now, read.source, column_read.source.name))
+    if not all(_is_on(selection, table, column_read, name) for selection, table, name in names):
+        return replace(column_read, source=None)
+    return replace(column_read, hashed=any(hashed(s, table.ref, name) for s, table, name in names))
 
 
-def _is_on(selection: Selection, table: Table, one: ColumnRead, name: str) -> bool:
-    return column_is_on(selection, table, replace(one.column, name=name))[0]
+def _is_on(selection: Selection, table: Table, column_read: ColumnRead, name: str) -> bool:
+    return column_is_on(selection, table, replace(column_read.column, name=name))[0]

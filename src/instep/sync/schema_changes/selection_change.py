@@ -59,7 +59,7 @@ def remember_loaded(context: SyncContext, reads: Sequence[TableRead], whole: Col
 def _rules(context: SyncContext, read: TableRead) -> LoadedRules:
     settings = context.settings(read.table)
     deletes = (mode_of(read.table, settings) or settings).deletes
-    hashed = any(one.hashed for one in read.columns)
+    hashed = any(column.hashed for column in read.columns)
     return LoadedRules(
         read.where,
         read.table.path,
@@ -110,7 +110,7 @@ def _resalted(context: SyncContext, reads: Sequence[TableRead]) -> Iterator[tupl
         old, now = before.get(read.table.ref), _rules(context, read)
         if old is None or not old.salt or not now.salt or old.salt == now.salt:
             continue
-        keys = any(one.hashed and one.column.name in read.table.key for one in read.columns)
+        keys = any(column.hashed and column.column.name in read.table.key for column in read.columns)
         if read.table.history or (keys and now.deletes == "ignore"):
             what = "versions that are there" if read.table.history else "keys that are there and never deleted"
             hint = "take the salt back, or load the table through a new connection"
@@ -179,13 +179,13 @@ def _refiltered(context: SyncContext, reads: Sequence[TableRead], known: Mapping
             yield _Refiltered(read, before, bool(before.where) and moved)
 
 
-def _filter_text(context: SyncContext, one: _Refiltered) -> str:
-    if one.lost:
-        return f"{lost_filter(one.read, one.before.path).message}: the table is not synced"
-    ignored = bool(one.read.table.key) and context.settings(one.read.table).deletes == "ignore"
+def _filter_text(context: SyncContext, refiltered: _Refiltered) -> str:
+    if refiltered.lost:
+        return f"{lost_filter(refiltered.read, refiltered.before.path).message}: the table is not synced"
+    ignored = bool(refiltered.read.table.key) and context.settings(refiltered.read.table).deletes == "ignore"
     gone = "stay, as `deletes: ignore` says" if ignored else "go as if they were deleted"
-    left = f"; rows that do not match any more {gone}" if one.read.where else ""
-    return f"{one.read.table.path}: {one.why}, so a sync reads the whole table{left}"
+    left = f"; rows that do not match any more {gone}" if refiltered.read.where else ""
+    return f"{refiltered.read.table.path}: {refiltered.why}, so a sync reads the whole table{left}"
 
 
 def reselected_notes(context: SyncContext, detection: DetectionResult) -> Iterator[str]:
@@ -195,7 +195,11 @@ def reselected_notes(context: SyncContext, detection: DetectionResult) -> Iterat
     if not known:
         return
     reads = [_as_decided(detection, r) for r in selected_reads(context, detection)[0]]
-    yield from (_filter_text(context, one) for one in _refiltered(context, reads, known) if one.ref not in whole)
+    yield from (
+        _filter_text(context, refiltered)
+        for refiltered in _refiltered(context, reads, known)
+        if refiltered.ref not in whole
+    )
     paths = {r.table.ref: r.table.path for r in reads}
     refused = {ref for ref in dict(_resalted(context, reads)) if ref in known}
     for ref, blocked in _resalted(context, reads):
@@ -204,9 +208,9 @@ def reselected_notes(context: SyncContext, detection: DetectionResult) -> Iterat
     for ref, why in _reruled(context, reads):
         if ref in known and ref not in whole and ref not in refused:
             yield f"{paths[ref]}: {why}, so a sync reads the whole table"
-    for one in _reenabled_columns(detection, reads, known):
-        if one.table.ref not in whole and (text := _text(context, one)):
-            yield f"{one.path}: {text}"
+    for column in _reenabled_columns(detection, reads, known):
+        if column.table.ref not in whole and (text := _text(context, column)):
+            yield f"{column.path}: {text}"
 
 
 def _as_decided(detection: DetectionResult, read: TableRead) -> TableRead:
@@ -224,26 +228,28 @@ def _as_decided(detection: DetectionResult, read: TableRead) -> TableRead:
     )
 
 
-def _text(context: SyncContext, one: ReselectedColumn) -> str:
-    if _is_key(one) or _is_past(one):
-        return f"{_refusal(one).message}: the table is not synced"
-    if one.what == "hashed":
+def _text(context: SyncContext, column: ReselectedColumn) -> str:
+    if _is_key(column) or _is_past(column):
+        return f"{_refusal(column).message}: the table is not synced"
+    if column.what == "hashed":
         return f"it is hashed now, so a sync reads the whole table; {_LATER} keep it in clear"
-    if one.what == "waiting":
+    if column.what == "waiting":
         return "it will be hashed; existing rows stay in clear until its change of type is approved"
-    if one.what == "clear":
+    if column.what == "clear":
         return f"it is not hashed any more, so a sync reads the whole table; {_LATER} keep the hashes"
-    if not _has_cursor(context, one):
+    if not _has_cursor(context, column):
         return ""
-    if one.what == "retyped":
+    if column.what == "retyped":
         again = "its values may be formatted differently since its type changed, so a sync reads the whole table"
         purged = (
-            ("; rows that the source has deleted are removed") if context.settings(one.table).mode == "append" else ""
+            ("; rows that the source has deleted are removed")
+            if context.settings(column.table).mode == "append"
+            else ""
         )
         return again + purged
-    if _read_again(context, one):
+    if _read_again(context, column):
         return "it is selected again with old values, so a sync reads the whole table"
-    filled = f"`instep backfill {argument(one.table.path)}`"
+    filled = f"`instep backfill {argument(column.table.path)}`"
     return f"it is selected again; rows that do not change keep their old values until {filled}"
 
 
@@ -256,45 +262,45 @@ def _reenabled_columns(
         (places.after(d.change), d.change.after.name) for d in detection.applied if isinstance(d.change, ColumnAdded)
     }
     for read in reads:
-        for one in reselected_columns(read, known.get(read.table.ref, ())):
-            if (one.table.ref, one.column.name) not in fresh:
-                yield one
+        for column in reselected_columns(read, known.get(read.table.ref, ())):
+            if (column.table.ref, column.column.name) not in fresh:
+                yield column
 
 
-def _read_again(context: SyncContext, one: ReselectedColumn) -> bool:
-    if one.what == "retyped" and not _has_cursor(context, one):
+def _read_again(context: SyncContext, column: ReselectedColumn) -> bool:
+    if column.what == "retyped" and not _has_cursor(context, column):
         return False
-    return is_read_again(one.table.ref, one.column, one.what, context.policy, context.tags)
+    return is_read_again(column.table.ref, column.column, column.what, context.policy, context.tags)
 
 
-def _is_key(one: ReselectedColumn) -> bool:
-    return one.what not in ("on", "retyped") and one.column.name in one.table.key
+def _is_key(column: ReselectedColumn) -> bool:
+    return column.what not in ("on", "retyped") and column.column.name in column.table.key
 
 
-def _is_past(one: ReselectedColumn) -> bool:
-    return one.what in ("hashed", "clear") and one.table.history
+def _is_past(column: ReselectedColumn) -> bool:
+    return column.what in ("hashed", "clear") and column.table.history
 
 
-def _refusal(one: ReselectedColumn) -> Blocked:
+def _refusal(column: ReselectedColumn) -> Blocked:
     """Return the refusal: rows of two keys never mix, and versions that have ended stay as they are."""
-    if not _is_key(one):
-        stored_as = "in clear" if one.what == "hashed" else "as hashes"
+    if not _is_key(column):
+        stored_as = "in clear" if column.what == "hashed" else "as hashes"
         return Blocked(
-            f"{one.path} is {'hashed now' if one.what == 'hashed' else 'not hashed any more'}, and the history of its "
-            f"table holds it {stored_as}",
+            f"{column.path} is {'hashed now' if column.what == 'hashed' else 'not hashed any more'}, and the history of "
+            f"its table holds it {stored_as}",
             hint="take that back in instep.yml, or load the table through a new connection",
         )
-    now, take = ("hashed", "out of") if one.what == "hashed" else ("not hashed any more", "back into")
+    now, take = ("hashed", "out of") if column.what == "hashed" else ("not hashed any more", "back into")
     return Blocked(
-        f"{one.path} is in the key of its loaded table and {now}: old and new rows would have different keys",
+        f"{column.path} is in the key of its loaded table and {now}: old and new rows would have different keys",
         hint=f"take it {take} `hash` (or `exclude`) in instep.yml, or load the table through a new connection",
     )
 
 
-def _has_cursor(context: SyncContext, one: ReselectedColumn) -> bool:
+def _has_cursor(context: SyncContext, column: ReselectedColumn) -> bool:
     """Return whether a sync reads some of the rows only. A stream sends what it sends."""
-    choice = mode_of(one.table, context.settings(one.table))
-    return choice is not None and choice.partial and (one.what != "retyped" or choice.mode != "stream")
+    choice = mode_of(column.table, context.settings(column.table))
+    return choice is not None and choice.partial and (column.what != "retyped" or choice.mode != "stream")
 
 
 def partial_columns(context: SyncContext, detection: DetectionResult, accepted: Catalog) -> tuple[str, ...]:

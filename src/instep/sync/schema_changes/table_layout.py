@@ -51,12 +51,12 @@ def with_layouts(context: SyncContext, made: Plan) -> Plan:
         return _noted(made, [(t, _none(context.destination)) for t in odd])
     pending_backfills = [_layout_change(context, layouts, table, settings) for table, settings in configured]
     # tables by the names that they get, to those that they have
-    found: dict[Ref, Ref] = {}
+    refs: dict[Ref, Ref] = {}
     for change in (s.change for s in made.steps):
         if isinstance(change, TableRenamed):
-            found[change.after.ref] = found.pop(change.before.ref, change.before.ref)
-    today, new = found, {s.table for s in made.steps if isinstance(s.change, TableAdded)}
-    anew = new | {s.table for s in made.steps if isinstance(s.change, TableReplaced)}
+            refs[change.after.ref] = refs.pop(change.before.ref, change.before.ref)
+    today, new = refs, {s.table for s in made.steps if isinstance(s.change, TableAdded)}
+    replaced = new | {s.table for s in made.steps if isinstance(s.change, TableReplaced)}
     there = layouts.recorded([today.get(w.ref, w.ref) for w in pending_backfills])
     steps, troubles = list[Step](), [(w.table, trouble) for w in pending_backfills for trouble in w.troubles]
     for layout_change in pending_backfills:
@@ -67,7 +67,9 @@ def with_layouts(context: SyncContext, made: Plan) -> Plan:
             continue
         if layout_change.table.ref not in made.refused or before.partition != after.partition:
             steps.append(step(layout_change.ref, SetLayout(layout_change.ref, before, after)))
-            troubles += [(layout_change.table, _LATER)] if layout_change.ref not in anew and not layouts.whole else []
+            troubles += (
+                [(layout_change.table, _LATER)] if layout_change.ref not in replaced and not layouts.whole else []
+            )
     return _noted(replace(made, steps=_joined(made.steps, steps)), troubles)
 
 

@@ -278,12 +278,12 @@ def _found(there: Catalog, made: Plan, ref: Ref) -> Table | None:
     return there.get(moved.get(ref, ref))
 
 
-def _stored_column(found: Table, column: Column, made: Plan, ref: Ref) -> Column | None:
+def _stored_column(table: Table, column: Column, made: Plan, ref: Ref) -> Column | None:
     """Return the column as the destination holds it today, whatever it will be called."""
     moved = {
         c.after.name: c.before.name for s in made.steps if s.table == ref and isinstance(c := s.change, ColumnRenamed)
     }
-    return found.by_name.get(moved.get(column.name, column.name))
+    return table.by_name.get(moved.get(column.name, column.name))
 
 
 def _back(context: SyncContext, change: str, ref: Ref, table: Table, column: Column) -> Iterator[str]:

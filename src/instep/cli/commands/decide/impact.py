@@ -73,12 +73,12 @@ def _grid(out: Screen, models: Sequence[Mapping[str, Any]]) -> None:
 
     words = dict(WORDS)
     grid = Grid("model", "verdict", "change", "column", "where", "why", box=None, header_style="bold")
-    for one in models:
-        for f in one["findings"]:
-            where = f"{one['file']}:{f['line']}" if f["line"] else one["file"]
+    for model in models:
+        for f in model["findings"]:
+            where = f"{model['file']}:{f['line']}" if f["line"] else model["file"]
             style = "red" if f["level"] == "breaks" else "yellow"
             grid.add_row(
-                cell(one["name"]),
+                cell(model["name"]),
                 cell(words[f["level"]], style=style),
                 cell(f["change"]),
                 cell(f["output"]),

@@ -127,12 +127,12 @@ class Checked:
         outcomes = self.report.outcomes if self.report else ()
         return next((o.models.get("breaks", ()) for o in outcomes if o.id == id), ())
 
-    def fails(self, one: Consequence, levels: Sequence[str]) -> int:
+    def fails(self, consequence: Consequence, levels: Sequence[str]) -> int:
         """Return the exit code that a change asks for, 0 if it is fine."""
-        if "review" in levels and one.waits:
+        if "review" in levels and consequence.waits:
             return BLOCKED
-        breaks = one.level in _BREAKS or bool(self.models(one.id))
-        return CHANGES if ("breaks" in levels and breaks) or ("loses" in levels and one.level in _LOSES) else 0
+        breaks = consequence.level in _BREAKS or bool(self.models(consequence.id))
+        return CHANGES if ("breaks" in levels and breaks) or ("loses" in levels and consequence.level in _LOSES) else 0
 
     def code(self, levels: Sequence[str]) -> int:
         codes = [self.fails(c, levels) for c in self.found.consequences]
@@ -177,11 +177,11 @@ def check(
         raise typer.BadParameter(f"{wrong[0]!r} is none of {', '.join(LEVELS)}", param_hint="--fail-on")
     given = scripts(files or [], base)
     with open_app() as app:
-        found = _checked(app, connection or [], dialect, given)
-    emit({"connections": [_document(c, levels) for c in found]}, lambda out: _show(out, found, levels))
-    if strict and any(c.found.unread for c in found):
+        checked = _checked(app, connection or [], dialect, given)
+    emit({"connections": [_document(c, levels) for c in checked]}, lambda out: _show(out, checked, levels))
+    if strict and any(c.found.unread for c in checked):
         raise fail(1)
-    if code := max((c.code(levels) for c in found), default=0):
+    if code := max((c.code(levels) for c in checked), default=0):
         raise fail(code)
 
 
@@ -191,19 +191,19 @@ def _checked(app: App, named: Sequence[str], dialect: str, given: Sequence[tuple
     read_migration = _reader(dialect)
     dialects = _dialects_of(app, named, "mysql" if dialect == "mariadb" else dialect)
     read = {spoken: read_migration(given, spoken) for spoken in dict.fromkeys(dialects.values())}
-    found: list[Checked] = []
+    checks: list[Checked] = []
     problem: InstepError | None = None
     for name, spoken in dialects.items():
         try:
-            found.append(_one(app, name, read[spoken]))
+            checks.append(_one(app, name, read[spoken]))
         except InstepError as error:
             if named:
                 raise
             problem = problem or error
-    if problem and not found:
+    if problem and not checks:
         raise problem
-    concerned = [c for c in found if named or c.found.concerned]
-    return concerned or found
+    concerned = [c for c in checks if named or c.found.concerned]
+    return concerned or checks
 
 
 def _reader(dialect: str) -> Callable[[Sequence[tuple[str, str]], str], Migration]:
@@ -247,10 +247,12 @@ def _one(app: App, name: str, read: Migration) -> Checked:
     found = predict_migration(context, read)
     known = rates(app.store, name)
     made = Checked(found)
-    for one in found.consequences:
-        if one.backfill:
-            size = one.backfill.size
-            made.times[one.id] = str(reading(known, one.backfill.ref, one.backfill.mode, size.rows))
+    for consequence in found.consequences:
+        if consequence.backfill:
+            size = consequence.backfill.size
+            made.times[consequence.id] = str(
+                reading(known, consequence.backfill.ref, consequence.backfill.mode, size.rows)
+            )
     if (where := configured(app, name)) and found.consequences:
         made.report, made.unjudged = _judged(context, found, where)
     return made
@@ -267,59 +269,59 @@ def _judged(context: SyncContext, found: MigrationCheck, where: Downstream) -> t
         return None, f"downstream models were not evaluated: {error.message}"
 
 
-def _document(one: Checked, levels: Sequence[str]) -> dict[str, Any]:
-    found = one.found
+def _document(checked: Checked, levels: Sequence[str]) -> dict[str, Any]:
+    found = checked.found
     return {
         "connection": found.connection,
-        "exit_code": one.code(levels),
-        "changes": [_change(one, c, levels) for c in found.consequences],
+        "exit_code": checked.code(levels),
+        "changes": [_change(checked, c, levels) for c in found.consequences],
         "unread": [_note(u) for u in found.unread],
         "notes": [_note(n) for n in found.notes],
         "elsewhere": [{"file": e.at.file, "line": e.at.line, "table": e.why} for e in found.elsewhere],
         "settled": list(found.settled),
         "steps": list(found.steps),
         "refused": dict(found.refused),
-        "downstream": one.unjudged,
+        "downstream": checked.unjudged,
     }
 
 
-def _note(one: UnreadStatement) -> dict[str, Any]:
-    return {"file": one.at.file, "line": one.at.line, "text": one.why}
+def _note(statement: UnreadStatement) -> dict[str, Any]:
+    return {"file": statement.at.file, "line": statement.at.line, "text": statement.why}
 
 
-def _change(checked: Checked, one: Consequence, levels: Sequence[str]) -> dict[str, Any]:
-    decision = one.decision
+def _change(checked: Checked, consequence: Consequence, levels: Sequence[str]) -> dict[str, Any]:
+    decision = consequence.decision
     return {
-        "id": one.id,
-        "at": [{"file": a.file, "line": a.line} for a in one.at],
-        "statement": one.statement,
+        "id": consequence.id,
+        "at": [{"file": a.file, "line": a.line} for a in consequence.at],
+        "statement": consequence.statement,
         "kind": decision.change.kind,
-        "summary": one.summary,
+        "summary": consequence.summary,
         "action": decision.action,
         "effect": decision.effect,
         "rule": decision.rule,
         "why": decision.why,
         "modifiers": asdict(decision.modifiers),
-        "waits": one.waits,
-        "class": one.level,
-        "hazards": [asdict(h) for h in one.hazards],
-        "fails": bool(checked.fails(one, levels)),
-        "backfill": _backfill(checked, one),
-        "breaks": list(checked.models(one.id)),
+        "waits": consequence.waits,
+        "class": consequence.level,
+        "hazards": [asdict(h) for h in consequence.hazards],
+        "fails": bool(checked.fails(consequence, levels)),
+        "backfill": _backfill(checked, consequence),
+        "breaks": list(checked.models(consequence.id)),
     }
 
 
-def _backfill(checked: Checked, one: Consequence) -> dict[str, Any] | None:
-    if one.backfill is None:
+def _backfill(checked: Checked, consequence: Consequence) -> dict[str, Any] | None:
+    if consequence.backfill is None:
         return None
-    size = one.backfill.size
+    size = consequence.backfill.size
     return {
         "table": size.table,
         "columns": list(size.columns),
         "rows": size.rows,
         "bytes": size.read,
         "sure": size.sure,
-        "time": checked.times[one.id],
+        "time": checked.times[consequence.id],
     }
 
 
@@ -330,21 +332,21 @@ def _show(out: Screen, found: Sequence[Checked], levels: Sequence[str]) -> None:
             out.write(line, style)
 
 
-def _lines(one: Checked, levels: Sequence[str]) -> Iterator[tuple[str, str]]:
-    found = one.found
+def _lines(checked: Checked, levels: Sequence[str]) -> Iterator[tuple[str, str]]:
+    found = checked.found
     yield f"{found.connection}: {_count(len(found.consequences), 'change')}", "bold"
     for change in found.consequences:
-        style = "red" if one.fails(change, levels) else "yellow" if change.level != "safe" else ""
+        style = "red" if checked.fails(change, levels) else "yellow" if change.level != "safe" else ""
         yield f"  {_places(change)}{change.summary}", style
         yield f"    {_decided(change)}", ""
-        yield from ((f"    {text}", "dim") for text in _consequences(one, change))
+        yield from ((f"    {text}", "dim") for text in _consequences(checked, change))
     yield from ((f"  refused at the destination: {why}", "red") for why in found.refused.values())
     yield from ((f"  settles what waits: {text}", "") for text in found.settled)
     yield from ((f"  {n.at}: note: {n.why}", "yellow") for n in found.notes)
     yield from ((f"  {u.at}: not understood: {u.why}", "yellow") for u in found.unread)
     yield from ((f"  {e.at}: {e.why} is no table of {found.connection}", "dim") for e in found.elsewhere)
-    if one.unjudged:
-        yield f"  {one.unjudged}", "yellow"
+    if checked.unjudged:
+        yield f"  {checked.unjudged}", "yellow"
 
 
 def _places(change: Consequence) -> str:
@@ -358,38 +360,38 @@ def _decided(change: Consequence) -> str:
     return f"{outcome(change.decision)}{note}; {change.level}"
 
 
-def _consequences(one: Checked, change: Consequence) -> Iterator[str]:
+def _consequences(checked: Checked, change: Consequence) -> Iterator[str]:
     yield from (h.text for h in change.hazards if h.level != "safe")
     if change.backfill:
-        yield _reads(one, change)
-    if models := one.models(change.id):
+        yield _reads(checked, change)
+    if models := checked.models(change.id):
         yield f"breaks {_count(len(models), 'model')}: {', '.join(models)}"
 
 
-def _reads(one: Checked, change: Consequence) -> str:
+def _reads(checked: Checked, change: Consequence) -> str:
     from instep.schema.planning.explain import size
 
     assert change.backfill is not None
     made = change.backfill.size
     what = f"{made.table}.{', '.join(made.columns)} is filled" if made.columns else f"{made.table} is read again"
-    sure = "" if made.sure else " by a guess"
-    return f"{what}: about {made.rows:,} rows, {size(made.read)}{sure}, {one.times[change.id]}"
+    sure = "" if made.sure else " (estimated)"
+    return f"{what}: about {made.rows:,} rows, {size(made.read)}{sure}, {checked.times[change.id]}"
 
 
 def _count(number: int, word: str) -> str:
     return f"{number} {word}{'s' * (number != 1)}"
 
 
-def _annotations(one: Checked, levels: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _annotations(checked: Checked, levels: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield workflow commands, which GitHub shows beside the lines of the pull request."""
-    name = one.found.connection
-    for change in one.found.consequences:
-        level = "error" if one.fails(change, levels) else "warning" if change.level != "safe" else "notice"
-        text = "\n".join([change.summary, _decided(change), *_consequences(one, change)])
+    name = checked.found.connection
+    for change in checked.found.consequences:
+        level = "error" if checked.fails(change, levels) else "warning" if change.level != "safe" else "notice"
+        text = "\n".join([change.summary, _decided(change), *_consequences(checked, change)])
         yield _annotation(level, change.at[-1] if change.at else None, name, text), ""
-    yield from ((_annotation("error", None, name, why), "") for why in one.found.refused.values())
-    yield from ((_annotation("warning", n.at, name, n.why), "") for n in one.found.notes)
-    yield from ((_annotation("warning", u.at, name, f"not understood: {u.why}"), "") for u in one.found.unread)
+    yield from ((_annotation("error", None, name, why), "") for why in checked.found.refused.values())
+    yield from ((_annotation("warning", n.at, name, n.why), "") for n in checked.found.notes)
+    yield from ((_annotation("warning", u.at, name, f"not understood: {u.why}"), "") for u in checked.found.unread)
 
 
 def _annotation(level: str, at: FileLine | None, name: str, text: str) -> str:

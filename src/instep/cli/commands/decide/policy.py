@@ -98,7 +98,7 @@ def simulate(
     with open_backend() as backend:
         names = [backend.connection(connection)] if connection else backend.connections()
         requests = [SimulatePolicy(name, file.stem, section.document(), start) for name in names]
-        found = [asdict(backend.query(one)) for one in requests]
+        found = [asdict(backend.query(request)) for request in requests]
     emit({"connections": found}, lambda out: _show_simulations(out, found))
 
 

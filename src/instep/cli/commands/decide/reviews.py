@@ -120,9 +120,9 @@ def snooze(
 
     end = until(length, date, datetime.now(UTC))
     with open_backend() as backend:
-        found = _chosen(backend, ids, match, kind, table, connection)
-        previews = _ask(backend, found, None, "Snooze")
-        _show(snooze_changes(backend, found, end), previews, f"not listed before {end:%Y-%m-%d %H:%M} UTC")
+        chosen = _chosen(backend, ids, match, kind, table, connection)
+        previews = _ask(backend, chosen, None, "Snooze")
+        _show(snooze_changes(backend, chosen, end), previews, f"not listed before {end:%Y-%m-%d %H:%M} UTC")
 
 
 def reopen(
@@ -139,8 +139,8 @@ def reopen(
     from instep.backends.calls import reopen_changes
 
     with open_backend() as backend:
-        found = _chosen(backend, ids, match, kind, table, connection, ("approved", "rejected"))
-        _show(reopen_changes(backend, found), {}, "open again; `instep undo ID` takes back what is applied")
+        chosen = _chosen(backend, ids, match, kind, table, connection, ("approved", "rejected"))
+        _show(reopen_changes(backend, chosen), {}, "open again; `instep undo ID` takes back what is applied")
 
 
 def map_columns(
@@ -249,13 +249,13 @@ def _chosen(
     return choose_changes(backend, change_filter, statuses)
 
 
-def _parted(found: list[Review], *, named: bool) -> tuple[list[Review], list[Review]]:
+def _parted(reviews: list[Review], *, named: bool) -> tuple[list[Review], list[Review]]:
     """Return (changes, suspected renames); approving a suspected rename declares it. Filters that find changes leave
     the renames open, because both sides may be among them. Raises Blocked if ids name both."""
     from instep.schema.policy.similarity import PROPOSAL
 
-    renames = [r for r in found if r.rule == PROPOSAL]
-    others = [r for r in found if r.rule != PROPOSAL]
+    renames = [r for r in reviews if r.rule == PROPOSAL]
+    others = [r for r in reviews if r.rule != PROPOSAL]
     if named and renames and others:
         raise Blocked(
             f"change {renames[0].id} is a suspected rename, the others are separate changes: {renames[0].summary}",
@@ -265,24 +265,24 @@ def _parted(found: list[Review], *, named: bool) -> tuple[list[Review], list[Rev
 
 
 def _answer(
-    backend: Backend, found: list[Review], answer: Answer, word: str, note: str = "", *, hashed: bool = False
+    backend: Backend, reviews: list[Review], answer: Answer, word: str, note: str = "", *, hashed: bool = False
 ) -> None:
     from instep.backends.calls import answer_changes
 
-    previews = _ask(backend, found, answer, word)
-    _show(answer_changes(backend, found, answer, hashed=hashed), previews, note)
+    previews = _ask(backend, reviews, answer, word)
+    _show(answer_changes(backend, reviews, answer, hashed=hashed), previews, note)
 
 
-def _ask(backend: Backend, found: list[Review], answer: Answer | None, word: str) -> dict[str, AnswerPreview]:
+def _ask(backend: Backend, reviews: list[Review], answer: Answer | None, word: str) -> dict[str, AnswerPreview]:
     """Show what the answer leads to and ask, on a terminal; elsewhere the command itself is the answer."""
-    previews = {name: backend.preview_answer(name, group, answer) for name, group in by_connection(found)}
+    previews = {name: backend.preview_answer(name, group, answer) for name, group in by_connection(reviews)}
     talk = console(stderr=True)
     for name, preview in previews.items():
         if len(previews) > 1:
             talk.write(name, "bold")
         for line in preview.lines:
             talk.write(line)
-    if _asks() and not confirm(f"{word} {len(found)} change{'s' * (len(found) != 1)}?"):
+    if _asks() and not confirm(f"{word} {len(reviews)} change{'s' * (len(reviews) != 1)}?"):
         raise Blocked("no change was decided", hint="confirm, or pass --yes")
     return previews
 

@@ -91,18 +91,18 @@ def plan(
     plan, and `apply FILE` with the same server applies it.
     """
     with open_backend() as backend:
-        found: Planned = backend.operations.run(backend.connection(connection), PlanRequest(sample=sample, all=every))
-        behind = plan_check(backend.folder, found) if check else []
-    document = {**found.document, **({"behind": behind} if check else {})}
+        planned: Planned = backend.operations.run(backend.connection(connection), PlanRequest(sample=sample, all=every))
+        behind = plan_check(backend.folder, planned) if check else []
+    document = {**planned.document, **({"behind": behind} if check else {})}
     if out is not None:
         out.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-    emit(document, lambda screen: show_plan(screen, found, ddl=ddl))
+    emit(document, lambda screen: show_plan(screen, planned, ddl=ddl))
     if out is not None:
         say(f"wrote {out}; apply it with `instep apply {out}`")
     if check:
         show_check(behind)
-    _fail_missing(found.document.get("missing", ()), others=bool(found.document.get("others")))
-    if exit_code and found.pending:
+    _fail_missing(planned.document.get("missing", ()), others=bool(planned.document.get("others")))
+    if exit_code and planned.pending:
         raise fail(CHANGES)
 
 
@@ -157,9 +157,9 @@ def _to_apply(backend: Backend, what: str | None) -> tuple[Planned, Plan]:
             raise InstepError(f"{what} is not a plan file", hint="write one with `instep plan -o FILE`") from error
     if what is not None and (os.sep in what or what.endswith(".json")):
         raise InstepError(f"there is no plan file {what}", hint="write one with `instep plan -o FILE`")
-    found: Planned = backend.operations.run(backend.connection(what), PlanRequest(current=True))
-    show_plan(console(stderr=True), found)
-    return found, plan_from_dict(found.document["plan"])
+    planned: Planned = backend.operations.run(backend.connection(what), PlanRequest(current=True))
+    show_plan(console(stderr=True), planned)
+    return planned, plan_from_dict(planned.document["plan"])
 
 
 def _id(data: dict[str, Any]) -> str:
@@ -213,7 +213,7 @@ def show(
         "held": list(seen.invalid_values),
         "lossy": list(seen.lossy),
     }
-    document |= {"meanwhile": meanwhile_of(review), "comments": [asdict(one) for one in comments]}
+    document |= {"meanwhile": meanwhile_of(review), "comments": [asdict(comment) for comment in comments]}
     lines += [f"{one.who}, {one.at:%Y-%m-%d %H:%M} UTC: {one.text}" for one in comments]
     emit(document, lambda out: show_one(out, review, lines))
 
@@ -253,7 +253,7 @@ def _fail_missing(missing: Sequence[str], *, others: bool) -> None:
         raise fail(PARTIAL if others else 1)
 
 
-def show_plan(out: Screen, found: Planned, *, ddl: bool = False) -> None:
+def show_plan(out: Screen, planned: Planned, *, ddl: bool = False) -> None:
     """Print the plan."""
-    for line, style in found.text(ddl=ddl):
+    for line, style in planned.text(ddl=ddl):
         out.write(line, style)

@@ -70,10 +70,10 @@ def verify(connection: Connection = None, table: Tables = None) -> None:
     Compares checksums of the rows and lists the keys that differ; with --server only their number.
     """
     with open_backend() as backend:
-        found: VerifyReport = backend.operations.run(
+        report: VerifyReport = backend.operations.run(
             backend.connection(connection), VerifyRequest(tables=tuple(table or ()))
         )
-    verdicts = found.tables
+    verdicts = report.tables
     emit({"tables": [asdict(v) for v in verdicts]}, lambda out: _show_verdicts(out, verdicts))
     if not all(v.equal or v.waits for v in verdicts):
         raise fail(1)
@@ -107,22 +107,23 @@ def _show_verdicts(out: Screen, verdicts: Sequence[VerifyResult]) -> None:
         out.write(f"compared by {engine}", "dim")
 
 
-def _mark(one: VerifyResult) -> Text:
+def _mark(result: VerifyResult) -> Text:
     from instep.cli.screen import cell
 
-    if one.skipped:
+    if result.skipped:
         return cell("skipped", "yellow")
-    if not one.equal:
+    if not result.equal:
         return cell("DIFFERS", "bold red")
-    if not one.waits:
+    if not result.waits:
         return cell("equal  ", "green")
-    parts = [
-        (one.held, "value", "quarantined"),
-        (one.held_rows, "row", "quarantined"),
-        (one.discarded, "entry", "discarded"),
-    ]
-    counts = [f"{n:,} {_plural(what, n)} {how}" for n, what, how in parts if n]
-    return cell(f"equal, {', '.join(counts or ['not all was read'])} ", "yellow")
+    counts = quarantine_text(result.held, result.held_rows, result.discarded) or "not all was read"
+    return cell(f"equal, {counts} ", "yellow")
+
+
+def quarantine_text(values: int, rows: int, discarded: int) -> str:
+    """Return the counts of what a comparison left out: quarantined values and rows, and entries that were discarded."""
+    parts = [(values, "value", "quarantined"), (rows, "row", "quarantined"), (discarded, "entry", "discarded")]
+    return ", ".join(f"{n:,} {_plural(what, n)} {how}" for n, what, how in parts if n)
 
 
 def _plural(word: str, count: int) -> str:

@@ -52,17 +52,17 @@ def tables(
         raise typer.BadParameter("name the table whose rows are shown: instep tables TABLE --preview N")
     request = TablesRequest(table=table or "", preview=preview or 0)
     with open_backend() as backend:
-        found: TablesResult = backend.operations.run(backend.connection(connection), request)
-    for note in found.notes:
+        result: TablesResult = backend.operations.run(backend.connection(connection), request)
+    for note in result.notes:
         say(note, style="yellow")
-    emit(_document(found), lambda out: _show(out, found))
+    emit(_document(result), lambda out: _show(out, result))
 
 
-def _document(found: TablesResult) -> dict[str, Any]:
-    shown = found.preview
+def _document(result: TablesResult) -> dict[str, Any]:
+    shown = result.preview
     rows = [dict(zip(shown.columns, row, strict=True)) for row in shown.rows] if shown else []
     preview = {"columns": list(shown.columns), "rows": rows} if shown else None
-    return asdict(replace(found, preview=None)) | {"preview": preview}
+    return asdict(replace(result, preview=None)) | {"preview": preview}
 
 
 def _show(out: Screen, found: TablesResult) -> None:
@@ -70,9 +70,9 @@ def _show(out: Screen, found: TablesResult) -> None:
         out.print("no tables: `instep plan` shows what a sync would bring")
         return
     _grid(out, TABLE_HEAD, [_line(one) for one in found.tables])
-    for one in found.tables:
-        for text, style in _remarks(one):
-            out.write(f"{one.table}: {text}", style)
+    for table in found.tables:
+        for text, style in _remarks(table):
+            out.write(f"{table.table}: {text}", style)
     if found.columns:
         out.print()
         _grid(out, COLUMN_HEAD, [_column(one) for one in found.columns])
@@ -86,11 +86,11 @@ COLUMN_HEAD = ("column", "at the source", "at the destination", "null", "key", "
 NUMBERS = ("rows", "bytes", "columns")
 
 
-def _line(one: TableSummary) -> list[str]:
-    table = one.table if one.source in (None, one.table) else f"{one.table} (source: {one.source})"
-    mode = f"{one.mode or '-'}{', history' if one.history else ''}"
-    numbers = ("-" if one.rows is None else f"{one.rows:,}", _size(one.bytes), f"{one.columns:,}")
-    return [table, one.destination or "-", mode, ", ".join(one.key) or "-", *numbers, _last(one.last_run)]
+def _line(summary: TableSummary) -> list[str]:
+    table = summary.table if summary.source in (None, summary.table) else f"{summary.table} (source: {summary.source})"
+    mode = f"{summary.mode or '-'}{', history' if summary.history else ''}"
+    numbers = ("-" if summary.rows is None else f"{summary.rows:,}", _size(summary.bytes), f"{summary.columns:,}")
+    return [table, summary.destination or "-", mode, ", ".join(summary.key) or "-", *numbers, _last(summary.last_run)]
 
 
 def _last(last: LastTableRun | None) -> str:
@@ -99,26 +99,40 @@ def _last(last: LastTableRun | None) -> str:
     return f"{last.kind} {last.status}" + (f" {last.at:%Y-%m-%d %H:%M} UTC" if last.at else "")
 
 
-def _remarks(one: TableSummary) -> Iterator[tuple[str, str]]:
-    if one.error:
-        yield "; ".join(line.strip() for line in one.error.splitlines()), "red"
-    if one.paused is not None:
-        yield f"paused: {one.paused}", "yellow"
-    if one.quarantined:
+def _remarks(summary: TableSummary) -> Iterator[tuple[str, str]]:
+    if summary.error:
+        yield "; ".join(line.strip() for line in summary.error.splitlines()), "red"
+    if summary.paused is not None:
+        yield f"paused: {summary.paused}", "yellow"
+    if summary.quarantined:
         yield (
-            f"{one.quarantined:,} value(s) or rows in quarantine: instep quarantine list {argument(one.table)}",
+            f"{summary.quarantined:,} value(s) or rows in quarantine: instep quarantine list {argument(summary.table)}",
             "yellow",
         )
-    for column in one.backfills:
+    for column in summary.backfills:
         yield f"backfill pending: {'the whole table' if column == '*' else column}", "yellow"
-    if one.note:
-        yield one.note, "dim"
+    if summary.note:
+        yield summary.note, "dim"
 
 
-def _column(one: TableColumn) -> list[str]:
-    name = one.column if one.destination in (None, one.column) else f"{one.column} -> {one.destination}"
-    types, since = (one.source_type or "-", one.destination_type or "-"), f"{one.since:%Y-%m-%d}" if one.since else "-"
-    return [name, *types, "yes" if one.nullable else "no", str(one.key) if one.key else "", one.status, since]
+def _column(table_column: TableColumn) -> list[str]:
+    name = (
+        table_column.column
+        if table_column.destination in (None, table_column.column)
+        else f"{table_column.column} -> {table_column.destination}"
+    )
+    types, since = (
+        (table_column.source_type or "-", table_column.destination_type or "-"),
+        f"{table_column.since:%Y-%m-%d}" if table_column.since else "-",
+    )
+    return [
+        name,
+        *types,
+        "yes" if table_column.nullable else "no",
+        str(table_column.key) if table_column.key else "",
+        table_column.status,
+        since,
+    ]
 
 
 def _size(size: int | None) -> str:

@@ -40,13 +40,15 @@ def _read(backend: Backend, connection: str) -> tuple[DetectorDetails, dict[str,
     """Return the detector, and its document with the whole jobs of its detections."""
     from instep.operations.queries.work import GetDetector, GetQueuedJob
 
-    found: DetectorDetails = backend.query(GetDetector(connection))
+    detector_details: DetectorDetails = backend.query(GetDetector(connection))
     whole = {
         name: asdict(backend.query(GetQueuedJob(one.job))) if one else None
-        for name, one in (("job", found.current), ("last", found.last))
+        for name, one in (("job", detector_details.current), ("last", detector_details.last))
     }
-    own = {name: value for name, value in asdict(found).items() if name != "current"}
-    return found, {"detector": {**own, "internal_disabled": found.internal_disabled_detect_schema_changes, **whole}}
+    own = {name: value for name, value in asdict(detector_details).items() if name != "current"}
+    return detector_details, {
+        "detector": {**own, "internal_disabled": detector_details.internal_disabled_detect_schema_changes, **whole}
+    }
 
 
 def _show(out: Screen, found: DetectorDetails) -> None:

@@ -147,7 +147,7 @@ def _show_channels(out: Screen, found: list[dict[str, Any]]) -> None:
         out.print("no channels: add some below `channels:` in instep.yml")
 
 
-def _show_log(out: Screen, found: Sequence[Delivery]) -> None:
+def _show_log(out: Screen, deliveries: Sequence[Delivery]) -> None:
     from rich.table import Table as Grid
 
     from instep.cli.screen import cell
@@ -155,11 +155,11 @@ def _show_log(out: Screen, found: Sequence[Delivery]) -> None:
     grid = Grid(box=None, header_style="bold")
     for name in ("", "channel", "made", "notices", "status", "attempts", "error"):
         grid.add_column(name, overflow="fold")
-    for d in found:
+    for d in deliveries:
         style = {"sent": "green", "dead": "bold red"}.get(d.status, "yellow")
         row = (str(d.number), d.channel, f"{d.created:%Y-%m-%d %H:%M:%S}", str(d.notices))
         grid.add_row(*map(cell, row), cell(d.status, style), cell(str(d.attempt)), cell(d.error))
-    out.print(grid if found else "nothing has been sent yet")
+    out.print(grid if deliveries else "nothing has been sent yet")
 
 
 def _show_attempts(out: Screen, found: list[dict[str, Any]]) -> None:

@@ -57,10 +57,10 @@ def backfill(
             _cancel(backend.operations.perform(request), name, table)
             return
         if dry_run or columns:
-            found: EstimatedBackfill = backend.query(EstimateBackfill(name, table, columns))
-            waits = found.waits
+            estimate: EstimatedBackfill = backend.query(EstimateBackfill(name, table, columns))
+            waits = estimate.waits
             if dry_run:
-                emit(_document(name, found), lambda out: _show(out, found))
+                emit(_document(name, estimate), lambda out: _show(out, estimate))
                 return
             if not now and waits and not confirm(f"{table}: {waits}. Backfill it now?"):
                 raise Blocked(

@@ -92,12 +92,12 @@ def _table(out: Screen, table: MaintainedTable, dry_run: bool) -> None:
         out.write(f"  {note}", "yellow")
 
 
-def layout_line(found: Layout) -> str:
+def layout_line(layout: Layout) -> str:
     """Return a table's files as one line of `table show`."""
     from instep.schema.planning.explain import size
 
-    at = f"maintained at {found.maintained:%Y-%m-%d %H:%M} UTC" if found.maintained else "never maintained"
+    at = f"maintained at {layout.maintained:%Y-%m-%d %H:%M} UTC" if layout.maintained else "never maintained"
     return (
-        f"{found.files or 0:,} ({size(found.bytes or 0)}), {found.deletes or 0:,} delete files, "
-        f"{found.snapshots or 0:,} snapshots; {at}"
+        f"{layout.files or 0:,} ({size(layout.bytes or 0)}), {layout.deletes or 0:,} delete files, "
+        f"{layout.snapshots or 0:,} snapshots; {at}"
     )

@@ -59,7 +59,7 @@ def list_quarantined(
     data = {
         "total": found.total,
         "groups": counts["groups"],
-        "entries": [asdict(one) for one in entries],
+        "entries": [asdict(entry) for entry in entries],
         "unreadable": counts["unreadable"],
     }
     emit(data, lambda out: _show_list(out, data))
@@ -176,12 +176,12 @@ def _is_id(text: str) -> bool:
 
 def _one(backend: Backend, connection: str, id: str) -> QuarantineItem:
     """Return the entry of this id, or whose id alone begins so."""
-    found: list[QuarantineItem] = backend.items(ListQuarantined(connection, all=True, id=id), SIMILAR)
-    if len(found) != 1:
-        many = f"{len(found)} entries" if len(found) < SIMILAR else f"{SIMILAR} entries or more"
-        what = many if found else "no entry"
+    quarantine_items: list[QuarantineItem] = backend.items(ListQuarantined(connection, all=True, id=id), SIMILAR)
+    if len(quarantine_items) != 1:
+        many = f"{len(quarantine_items)} entries" if len(quarantine_items) < SIMILAR else f"{SIMILAR} entries or more"
+        what = many if quarantine_items else "no entry"
         raise InstepError(f"{what} in quarantine: {id}", hint="see `instep quarantine list --limit 100`")
-    return found[0]
+    return quarantine_items[0]
 
 
 def _show_list(out: Screen, data: dict[str, Any]) -> None:
@@ -197,7 +197,8 @@ def _show_list(out: Screen, data: dict[str, Any]) -> None:
     head = ("count", "table", "column", "reason", "change", "status")
     grid = Grid(*head, box=None, header_style="bold", padding=(0, 2, 0, 0))
     for group in data["groups"]:
-        grid.add_row(*(cell(group[name] or ("(row)" if name == "column" else "·")) for name in head))
+        row = {**group, "status": _shown_status(group["status"])}
+        grid.add_row(*(cell(row[name] or ("(row)" if name == "column" else "·")) for name in head))
     out.print(grid)
     for entry in data["entries"]:
         original = entry["original"] if isinstance(entry["original"], str) else json.dumps(entry["original"])
@@ -205,10 +206,15 @@ def _show_list(out: Screen, data: dict[str, Any]) -> None:
         out.write(f"{entry['id']}  {what} {json.dumps(entry['key'], ensure_ascii=False)}: {original}")
 
 
+def _shown_status(status: str) -> str:
+    """Return the status as people read it; `held` is how documents spell that an entry waits."""
+    return "waiting" if status == "held" else status
+
+
 def _show_one(out: Screen, data: dict[str, Any]) -> None:
     out.write(f"{data['id']}  {data['table']}{'.' if data['column'] else ''}{data['column']}", "bold")
     for name in ("key", "original", "reason", "place", "change", "rule", "run", "since", "at", "status"):
-        value = data[name]
+        value = _shown_status(data[name]) if name == "status" else data[name]
         text = json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value
         out.write(f"  {name:<9} {'·' if text in ('', None) else text}")
 

@@ -10,6 +10,7 @@ import typer
 
 from instep.cli.arguments import AllowDestructive, DryRun, OfConnection, Table, examples
 from instep.cli.backend import open_backend
+from instep.cli.commands.everyday.sync import quarantine_text
 from instep.cli.context import QUARANTINED, confirm, console, emit, fail
 from instep.errors import Blocked, argument
 from instep.operations.repair.repair import RepairRequest
@@ -39,22 +40,22 @@ def repair(
     """
     with open_backend() as backend:
         made = backend.operations.prepare(backend.connection(connection), RepairRequest(table=table))
-        found = made.document
+        document = made.document
         if dry_run:
-            emit({**found, "examples": _examples(made), "run": None}, lambda out: _show(out, made))
+            emit({**document, "examples": _examples(made), "run": None}, lambda out: _show(out, made))
             return
-        if not any(found[what] for what in ("missing", "differing", "extra")):
-            emit({**found, "run": None}, lambda out: _show(out, made))
-            _end_as(found["verdict"])
+        if not any(document[what] for what in ("missing", "differing", "extra")):
+            emit({**document, "run": None}, lambda out: _show(out, made))
+            _end_as(document["verdict"])
             return
         _show(console(stderr=True), made)
-        if found["extra"] and not any(fnmatchcase(found["table"], pattern) for pattern in allow or ()):
-            what = f"{found['extra']:,} rows of {found['table']} are not in the source, and would be deleted"
-            raise Blocked(what, hint=f"name it: --allow-destructive '{found['table']}'")
-        if found["extra"] and not confirm("Remove these rows, and repair the others?"):
+        if document["extra"] and not any(fnmatchcase(document["table"], pattern) for pattern in allow or ()):
+            what = f"{document['extra']:,} rows of {document['table']} are not in the source, and would be deleted"
+            raise Blocked(what, hint=f"name it: --allow-destructive '{document['table']}'")
+        if document["extra"] and not confirm("Remove these rows, and repair the others?"):
             raise Blocked("nothing was repaired", hint="answer yes, or pass --yes")
         done = backend.operations.execute(made, allow or ())
-    emit({**found, **done}, lambda out: _show_result(out, done))
+    emit({**document, **done}, lambda out: _show_result(out, done))
     _end_as(done["verdict"])
 
 
@@ -84,16 +85,8 @@ def _show_result(out: Screen, done: Mapping[str, Any]) -> None:
     if not verdict["equal"]:
         out.write(f"  `instep backfill {argument(verdict['table'])}` reads the whole table again", "yellow")
     if verdict["held"] or verdict["held_rows"] or verdict["discarded"]:
-        out.write(f"  {_quarantine_text(verdict)}: see `instep quarantine list`", "yellow")
-
-
-def _quarantine_text(verdict: Mapping[str, Any]) -> str:
-    counts = (
-        (verdict["held"], "values held"),
-        (verdict["held_rows"], "rows held"),
-        (verdict["discarded"], "let go"),
-    )
-    return ", ".join(f"{count:,} {what}" for count, what in counts if count)
+        counts = quarantine_text(verdict["held"], verdict["held_rows"], verdict["discarded"])
+        out.write(f"  {counts}: see `instep quarantine list`", "yellow")
 
 
 def _end_as(verdict: Mapping[str, Any]) -> None:

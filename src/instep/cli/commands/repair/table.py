@@ -257,10 +257,10 @@ def shards(
     )
 
 
-def _show_shared_tables(out: Screen, found: list[SharedTable], every: bool) -> None:
-    if not found:
+def _show_shared_tables(out: Screen, shared_tables: list[SharedTable], every: bool) -> None:
+    if not shared_tables:
         out.write("no shared tables: set `shard` on connections, see docs/guides/shards.md")
-    for table in found:
+    for table in shared_tables:
         same = "" if table.differing else ": all columns alike"
         out.write(f"{table.name} ({table.destination}), {len(table.shards)} shards{same}", style="bold")
         if table.missing:

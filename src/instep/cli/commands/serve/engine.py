@@ -79,12 +79,12 @@ def stop() -> None:
 def _project() -> Path:
     from instep.engine.address import project_folder
 
-    if (found := project_folder(options.project)) is None:
+    if (path := project_folder(options.project)) is None:
         raise ProjectError(
             f"no instep.yml in {options.project.resolve()} or above it",
             hint="run it in a project's folder, or name it with --project",
         )
-    return found
+    return path
 
 
 def _document(found: dict[str, Any] | None) -> dict[str, Any]:

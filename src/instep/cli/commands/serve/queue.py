@@ -87,7 +87,7 @@ def list_jobs(
     emit(document, lambda out: _show_list(out, found, totals.counts, len(workers)))
 
 
-def _show_list(out: Screen, found: Sequence[JobSummary], counts: Mapping[JobStatus, int], workers: int) -> None:
+def _show_list(out: Screen, job_summaries: Sequence[JobSummary], counts: Mapping[JobStatus, int], workers: int) -> None:
     from rich.table import Table as Grid
 
     from instep.cli.screen import cell
@@ -95,13 +95,13 @@ def _show_list(out: Screen, found: Sequence[JobSummary], counts: Mapping[JobStat
     grid = Grid(box=None, header_style="bold", padding=(0, 2, 0, 0))
     for name in ("job", "connection", "kind", "status", "attempt", "due", "error"):
         grid.add_column(name, no_wrap=name != "error", overflow="fold")
-    for job in found:
+    for job in job_summaries:
         error = job.error.splitlines()[0] if job.error and job.status != "done" else ""
         tried = f"{job.attempt} of {job.attempts}"
         due = f"{job.due:%Y-%m-%d %H:%M:%S}"
         style = _STYLES.get(job.status, "")
         grid.add_row(cell(job.id), cell(job.connection), job.kind, cell(job.status, style), tried, due, cell(error))
-    if found:
+    if job_summaries:
         out.print(grid)
     totals = ", ".join(f"{n:,} {name}" for name, n in counts.items())
     out.print(f"{totals or 'no jobs'}; {workers} worker(s) alive", style="dim")

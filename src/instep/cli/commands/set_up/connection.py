@@ -76,13 +76,13 @@ def _app(name: str) -> App:
     return open_app() if name in load_beside(options.project).model.connections else open_server(options.project)
 
 
-def _typed_name(found: OwnedObjects, drop: bool) -> str:
+def _typed_name(owned_objects: OwnedObjects, drop: bool) -> str:
     if not (options.interactive and sys.stdin.isatty()):
         return ""
-    say(f"slot at the source: {found.log or 'none'}")
-    say(f"tables at the destination, which will be {'DROPPED' if drop else 'kept'}: {len(found.tables)}")
-    say(f"copies beside them: {len(found.copies)}")
-    return str(typer.prompt(f"Type {found.connection} to delete it", default="", show_default=False, err=True))
+    say(f"slot at the source: {owned_objects.log or 'none'}")
+    say(f"tables at the destination, which will be {'DROPPED' if drop else 'kept'}: {len(owned_objects.tables)}")
+    say(f"copies beside them: {len(owned_objects.copies)}")
+    return str(typer.prompt(f"Type {owned_objects.connection} to delete it", default="", show_default=False, err=True))
 
 
 def _show(out: Screen, left: DeletedConnection) -> None:

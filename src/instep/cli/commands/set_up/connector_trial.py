@@ -163,10 +163,12 @@ def _counted(
     return counts, lint(sent.tables())
 
 
-def _line(found: LintFinding) -> tuple[str, str, str, str]:
+def _line(lint_finding: LintFinding) -> tuple[str, str, str, str]:
     """Return (columns of one table as a group, or a table by itself) to report together."""
-    table, dot, _ = found.where.rpartition(".") if found.kind.startswith("column.") else (found.where, "", "")
-    return found.severity, found.text, found.hint, table + dot
+    table, dot, _ = (
+        lint_finding.where.rpartition(".") if lint_finding.kind.startswith("column.") else (lint_finding.where, "", "")
+    )
+    return lint_finding.severity, lint_finding.text, lint_finding.hint, table + dot
 
 
 def show_findings(out: Screen, counts: OperationCounts, findings: Sequence[LintFinding]) -> None:

@@ -36,9 +36,9 @@ def doctor(
 
     Each line is ok, warn or bad, and names the next command. Exits with 1 if a line is bad.
     """
-    found = list(_run_checks(connect, connection))
-    counts = {state: sum(f.state == state for f in found) for state in _STYLES}
-    emit({"checks": [{**asdict(f), "ok": f.ok} for f in found], "counts": counts}, lambda out: _show(out, found))
+    findings = list(_run_checks(connect, connection))
+    counts = {state: sum(f.state == state for f in findings) for state in _STYLES}
+    emit({"checks": [{**asdict(f), "ok": f.ok} for f in findings], "counts": counts}, lambda out: _show(out, findings))
     if counts["bad"]:
         raise fail(1)
 

@@ -132,15 +132,15 @@ def _import(
         from instep.backends.local import import_configuration
 
         done = import_configuration(request, options.project, into=into, dry_run=dry_run)
-    found = done.configuration
+    configuration = done.configuration
     data: dict[str, Any] = {
         "product": product,
-        **{name: list(getattr(found, name)) for name in _LISTS},
-        "secrets": [vars(one) for one in found.secrets],
-        "left_out": [vars(one) for one in found.left_out],
+        **{name: list(getattr(configuration, name)) for name in _LISTS},
+        "secrets": [vars(secret) for secret in configuration.secrets],
+        "left_out": [vars(one) for one in configuration.left_out],
         "files": [str(file) for file in done.files],
         "written": [] if dry_run else [str(file) for file in done.new],
-        "project": found.text,
+        "project": configuration.text,
         "dry_run": dry_run,
     }
     emit(data, lambda out: _show(out, done, dry_run=dry_run))
@@ -167,25 +167,27 @@ def _import_at_server(request: ImportConfigurationRequest, file: Path, *, dry_ru
 
 
 def _show(out: Screen, done: ImportedFiles, *, dry_run: bool) -> None:
-    found = done.configuration
+    configuration = done.configuration
     if dry_run:
-        for line in found.text.splitlines():
+        for line in configuration.text.splitlines():
             out.write(line)
     for file in done.files:
         word = "unchanged" if file not in done.new else "would write" if dry_run else "wrote"
         out.write(f"{word} {file}")
-    counts = [(len(getattr(found, f"{kind}s")), kind) for kind in ("source", "destination", "connection")]
+    counts = [(len(getattr(configuration, f"{kind}s")), kind) for kind in ("source", "destination", "connection")]
     text = ", ".join(f"{count} {kind}{'s' * (count != 1)}" for count, kind in counts)
-    out.write(f"imported from {found.product.title()}: {text}")
+    out.write(f"imported from {configuration.product.title()}: {text}")
     will = "would read" if dry_run else "reads"
-    for name in found.states_adopted:
-        out.write(f"connection {name}: its next sync {will} on from the state of {found.product.title()}")
-    for name in found.catalogs_adopted:
+    for name in configuration.states_adopted:
+        out.write(f"connection {name}: its next sync {will} on from the state of {configuration.product.title()}")
+    for name in configuration.catalogs_adopted:
         text = "would be compared" if dry_run else "is compared"
-        out.write(f"connection {name}: its source {text} with the schema that was accepted at {found.product.title()}")
-    for secret in found.secrets:
+        out.write(
+            f"connection {name}: its source {text} with the schema that was accepted at {configuration.product.title()}"
+        )
+    for secret in configuration.secrets:
         out.write(f"set {secret.variable}: {secret.key} of {secret.object} ({secret.found})")
-    for note in found.notes:
+    for note in configuration.notes:
         out.write(f"note: {note}")
-    for one in found.left_out:
+    for one in configuration.left_out:
         out.write(f"not taken over: {one.object}: {one.reason}; {one.next}", "yellow")

@@ -80,7 +80,7 @@ def discover(
     with open_app() as app:
         found = app.source(name).discover()
     if matching:
-        fitting = [one for one in found.catalog.tables if any(p.matches(one.path) for p in matching)]
+        fitting = [table for table in found.catalog.tables if any(p.matches(table.path) for p in matching)]
         found = replace(found, catalog=Catalog.of(fitting))
     emit(catalog_to_dict(found.catalog), lambda out: _show_catalog(out, found, columns=columns))
 
@@ -160,15 +160,15 @@ def _mark(check: Check) -> tuple[str, str]:
     return ("FAIL", "bold red") if check.needed else ("note", "yellow")
 
 
-def _show_catalog(out: Screen, found: Discovery, *, columns: bool) -> None:
+def _show_catalog(out: Screen, discovery: Discovery, *, columns: bool) -> None:
     from rich.table import Table as Grid
 
     from instep.cli.screen import cell
     from instep.schema.policy.safeguards import text_sentences
 
     grid = Grid("table", "kind", "rows (estimate)", "key", "columns", box=None, header_style="bold")
-    for table in found.catalog.tables:
-        stats = found.stats.get(table.ref)
+    for table in discovery.catalog.tables:
+        stats = discovery.stats.get(table.ref)
         rows = f"{stats.rows:,}" if stats else "?"
         key = ", ".join(table.key) or "none"
         grid.add_row(cell(table.path), table.kind, rows, cell(key), str(len(table.columns)))
@@ -178,9 +178,9 @@ def _show_catalog(out: Screen, found: Discovery, *, columns: bool) -> None:
                 kind = f"{c.type}{'' if c.nullable else ' not null'}{note}"
                 grid.add_row(cell(f"  {c.name}"), cell(kind), "", "", cell(c.native))
     out.print(grid)
-    for sentence in text_sentences((t.path, c) for t in found.catalog.tables for c in t.columns):
+    for sentence in text_sentences((t.path, c) for t in discovery.catalog.tables for c in t.columns):
         out.write(sentence)
-    for path, why in sorted(found.denied.items()):
+    for path, why in sorted(discovery.denied.items()):
         out.write(f"not readable: {'.'.join(path)}: {why}", "yellow")
-    for ref, why in sorted(found.unread.items()):
+    for ref, why in sorted(discovery.unread.items()):
         out.write(f"{'.'.join(filter(None, ref))}: {why}", "yellow")

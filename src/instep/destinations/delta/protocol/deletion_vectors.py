@@ -45,12 +45,12 @@ def deleted_places(table: AnyPath, vector: Mapping[str, Any] | None) -> Places:
     if vector is None:
         return NO_PLACES
     try:
-        found: Places = np.fromiter(BitMap64.deserialize(_bitmap(table, vector)), np.int64)
+        places: Places = np.fromiter(BitMap64.deserialize(_bitmap(table, vector)), np.int64)
     except (OSError, ValueError, KeyError, IndexError) as error:
         raise _unreadable(table, vector, f"{type(error).__name__}: {error}") from error
-    if len(found) != vector["cardinality"]:
-        raise _unreadable(table, vector, f"it has {len(found)} rows and not {vector['cardinality']}")
-    return found
+    if len(places) != vector["cardinality"]:
+        raise _unreadable(table, vector, f"it has {len(places)} rows and not {vector['cardinality']}")
+    return places
 
 
 def _unreadable(table: AnyPath, vector: Mapping[str, Any], why: str) -> DestinationError:

@@ -128,12 +128,12 @@ class DeltaLog:
     def _listed(self, first: int = 0) -> _LogFiles:
         commits, compacted, parts = dict[int, object](), dict[int, int](), dict[tuple[int, str, int], list[str]]()
         for name, mark in self._names(first):
-            if found := _COMMIT.fullmatch(name):
-                commits[int(found[1])] = mark
-            elif found := _CHECKPOINT.fullmatch(name):
-                parts.setdefault((int(found[1]), found[4] or "", int(found[3] or 1)), []).append(name)
-            elif found := _COMPACTED.fullmatch(name):
-                compacted[int(found[1])] = max(int(found[2]), compacted.get(int(found[1]), 0))
+            if match := _COMMIT.fullmatch(name):
+                commits[int(match[1])] = mark
+            elif match := _CHECKPOINT.fullmatch(name):
+                parts.setdefault((int(match[1]), match[4] or "", int(match[3] or 1)), []).append(name)
+            elif match := _COMPACTED.fullmatch(name):
+                compacted[int(match[1])] = max(int(match[2]), compacted.get(int(match[1]), 0))
         whole = {
             version: [self.folder / name for name in sorted(names)]
             for (version, _, count), names in sorted(parts.items())
@@ -178,20 +178,20 @@ class DeltaLog:
                 return int(json.loads(path.read_text(encoding="utf-8"))["version"])
         return 0
 
-    def _remember(self, listed: _LogFiles, found: DeltaSnapshot) -> DeltaSnapshot:
-        if found.version in listed.commits:
-            self.cache.put(str(self.folder), found, self._mark(listed, found.version))
-        return found
+    def _remember(self, listed: _LogFiles, snapshot: DeltaSnapshot) -> DeltaSnapshot:
+        if snapshot.version in listed.commits:
+            self.cache.put(str(self.folder), snapshot, self._mark(listed, snapshot.version))
+        return snapshot
 
     def _mark(self, listed: _LogFiles, version: int) -> object:
         path = self.path(version)
         if isinstance(path, ObjectPath):
             return listed.commits[version]
         try:
-            found = path.stat()
+            file_stat = path.stat()
         except FileNotFoundError:
             return None
-        return found.st_ino, found.st_mtime_ns, found.st_size
+        return file_stat.st_ino, file_stat.st_mtime_ns, file_stat.st_size
 
     def _replayed(self, listed: _LogFiles, last: int) -> DeltaSnapshot:
         base = max((v for v in listed.checkpoints if v <= last), default=-1)

@@ -276,9 +276,9 @@ class IcebergFills(LakeFacet):
         tasks = planned(table)
         if any(d.content != DataFileContent.POSITION_DELETES for t in tasks for d in t.delete_files):
             return FillSize(why_not="it has deletes by value, which another program has written")
-        found = _candidates(table, tasks, columns)
-        rows, weight = sum(t.file.record_count for t in found), sum(t.file.file_size_in_bytes for t in found)
-        return FillSize(len(found), rows, weight, len(tasks))
+        candidates = _candidates(table, tasks, columns)
+        rows, weight = sum(t.file.record_count for t in candidates), sum(t.file.file_size_in_bytes for t in candidates)
+        return FillSize(len(candidates), rows, weight, len(tasks))
 
     def fill(
         self,

@@ -186,9 +186,9 @@ def _match_staged(db: duckdb.DuckDBPyConnection, part: FillTask, staged: pa.Tabl
     if part.holds:
         gets += [f"(t.u{i} AND {_names('v', c)} AND NOT {_names('t', c)})" for i, c in enumerate(part.columns)]
     sql = f"SELECT t.f, t.p, v.n FROM t JOIN v ON {on} WHERE {' OR '.join(gets)}"
-    found = db.execute(sql).fetchnumpy()
+    arrays = db.execute(sql).fetchnumpy()
     db.unregister("v")
-    return {name: np.asarray(found[name], dtype=np.int64) for name in ("f", "p", "n")}
+    return {name: np.asarray(arrays[name], dtype=np.int64) for name in ("f", "p", "n")}
 
 
 def _names(side: str, column: str) -> str:
@@ -197,9 +197,9 @@ def _names(side: str, column: str) -> str:
     return f"coalesce(contains({side}.m, '{text}'), false)"
 
 
-def _rewrite(work: _FillRun, old: ExistingFile, found: _FilledRows, attempt: int) -> Rewritten:
+def _rewrite(work: _FillRun, old: ExistingFile, filled_rows: _FilledRows, attempt: int) -> Rewritten:
     part = work.part
-    places, values = np.concatenate(found.places), pa.concat_tables(found.values)
+    places, values = np.concatenate(filled_rows.places), pa.concat_tables(filled_rows.values)
     last = int(places.max())
     which = np.full(last + 1, -1, dtype=np.int64)
     which[places] = np.arange(len(places))

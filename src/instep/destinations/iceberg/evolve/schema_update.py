@@ -100,10 +100,10 @@ def as_stored(table: Table, fields: Sequence[IcebergField]) -> Table:
     return replace(table, columns=columns, comment=table.comment or None)
 
 
-def check_equal(found: Table, expected: Table) -> None:
+def check_equal(table: Table, expected: Table) -> None:
     """Raise DestinationError naming the first difference."""
-    if found == expected:
+    if table == expected:
         return
-    pairs = zip(found.columns, expected.columns, strict=False)
+    pairs = zip(table.columns, expected.columns, strict=False)
     odd = next((f"column {a.name!r} reads back as {a} instead of {b}" for a, b in pairs if a != b), "the table's facts")
     raise DestinationError(f"table {expected.path} is not what its steps lead to: {odd}", hint="plan again")

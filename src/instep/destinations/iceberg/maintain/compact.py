@@ -48,20 +48,20 @@ COMMIT_BYTES = 1 << 30
 """About what one commit exchanges."""
 
 
-def compact(lake: Lake, ref: Ref, found: CompactionPlan, work: MaintenanceSpec) -> list[Packed]:
+def compact(lake: Lake, ref: Ref, plan: CompactionPlan, work: MaintenanceSpec) -> list[Packed]:
     """Return what was compacted; raises Conflict if the table moves meanwhile: what is committed by then stays."""
     writing, done = (
-        _CompactionCommits(lake, ref, work, found.table, f"{work.run}-maintain-{uuid.uuid4().hex[:8]}"),
+        _CompactionCommits(lake, ref, work, plan.table, f"{work.run}-maintain-{uuid.uuid4().hex[:8]}"),
         list[Packed](),
     )
-    session = work.session() if sum(_size(p) for p in found.packs) > HERE_BYTES else None
-    tasks = {t.file.file_path: t for t in found.tasks}
-    for group in _commits(found.packs):
+    session = work.session() if sum(_size(p) for p in plan.packs) > HERE_BYTES else None
+    tasks = {t.file.file_path: t for t in plan.tasks}
+    for group in _commits(plan.packs):
         parts = [writing.part(n, one) for n, one in enumerate(group, len(done))]
         with writing.new_files.removed_unless_landed(*{p.spec.location for p in parts}):
             packed: list[Packed] = run_tasks(session, pack, parts, "rewrite")
             crashpoint("maintain.packed")
-            writing.commit(packed, tasks, [] if done else found.dangling, merging=found.has_too_many_manifests)
+            writing.commit(packed, tasks, [] if done else plan.dangling, merging=plan.has_too_many_manifests)
         crashpoint("maintain.compacted")
         done += packed
         work.on_progress(sum(p.rows for p in done), sum(f.bytes for p in done for f in p.files))
@@ -70,10 +70,10 @@ def compact(lake: Lake, ref: Ref, found: CompactionPlan, work: MaintenanceSpec) 
     return done
 
 
-def tidy_manifests(lake: Lake, ref: Ref, found: CompactionPlan, work: MaintenanceSpec) -> None:
+def tidy_manifests(lake: Lake, ref: Ref, plan: CompactionPlan, work: MaintenanceSpec) -> None:
     """Merge manifests and remove delete files of files that are gone; no data file is written."""
-    merging = found.has_too_many_manifests or found.idle
-    _CompactionCommits(lake, ref, work, found.table, "").commit([], {}, found.dangling, merging=merging)
+    merging = plan.has_too_many_manifests or plan.idle
+    _CompactionCommits(lake, ref, work, plan.table, "").commit([], {}, plan.dangling, merging=merging)
     crashpoint("maintain.compacted")
 
 
@@ -280,12 +280,12 @@ def plan_compaction(lake: Lake, ref: Ref, how: Maintenance, *, moving: bool = Fa
         deletes = [d for d in deletes if table.has(d)]
     live = {m.partition_spec_id for m in manifests if m.has_added_files() or m.has_existing_files()}
     idle = moving and not {m.partition_spec_id for m in manifests} <= {*live, table.metadata.default_spec_id}
-    found = CompactionPlan(table, metadata, tasks, deletes, len(manifests), idle)
-    if why := _reason_not_compactable(found):
-        return replace(found, why_not=why)
+    plan = CompactionPlan(table, metadata, tasks, deletes, len(manifests), idle)
+    if why := _reason_not_compactable(plan):
+        return replace(plan, why_not=why)
     stays = table.metadata.default_spec_id if moving else None
     groups = _by_place(tasks)
-    return replace(found, packs=[pack for group in groups for pack in _bin_pack(group, how, stays)])
+    return replace(plan, packs=[pack for group in groups for pack in _bin_pack(group, how, stays)])
 
 
 def _by_place(tasks: Sequence[FileScanTask]) -> list[list[FileScanTask]]:
@@ -299,27 +299,30 @@ def _by_place(tasks: Sequence[FileScanTask]) -> list[list[FileScanTask]]:
 def _bin_pack(tasks: Sequence[FileScanTask], how: Maintenance, stays: int | None) -> list[list[FileScanTask]]:
     """Pack files of one partition into bins; all of them, unless they are under the spec that `stays`."""
     if stays is not None and tasks[0].file.spec_id != stays:
-        found: list[list[FileScanTask]] = []
+        file_scan_tasks: list[list[FileScanTask]] = []
         for task in tasks:
-            if not found or sum(t.file.file_size_in_bytes for t in (*found[-1], task)) > how.target_file_size:
-                found.append([])
-            found[-1].append(task)
-        return found
+            if (
+                not file_scan_tasks
+                or sum(t.file.file_size_in_bytes for t in (*file_scan_tasks[-1], task)) > how.target_file_size
+            ):
+                file_scan_tasks.append([])
+            file_scan_tasks[-1].append(task)
+        return file_scan_tasks
     return [[tasks[i] for i in one] for one in bins([_facts(t) for t in tasks], how)]
 
 
-def _reason_not_compactable(found: CompactionPlan) -> str:
-    if any(d.content != DataFileContent.POSITION_DELETES for d in found.deletes):
+def _reason_not_compactable(plan: CompactionPlan) -> str:
+    if any(d.content != DataFileContent.POSITION_DELETES for d in plan.deletes):
         return "it has deletes by value, which another program has written"
-    if why := why_not_loaded(found.metadata):
+    if why := why_not_loaded(plan.metadata):
         return why
-    metadata = found.table.metadata
+    metadata = plan.table.metadata
     specs, schema = metadata.specs(), metadata.schema()
-    if any(not carried(specs[spec], schema) for spec in {f.spec_id for f in (*found.files, *found.deletes)}):
+    if any(not carried(specs[spec], schema) for spec in {f.spec_id for f in (*plan.files, *plan.deletes)}):
         return "it has files in partitions by what is no column of it any more"
-    if any(t.file.file_format != FileFormat.PARQUET for t in found.tasks):
+    if any(t.file.file_format != FileFormat.PARQUET for t in plan.tasks):
         return "it has files that are not Parquet, which another program has written"
-    if sort_columns(found.table) is None:
+    if sort_columns(plan.table) is None:
         return "it is sorted by a function of a column that has no order of its own"
     return ""
 

@@ -54,48 +54,48 @@ def _retry(step: Callable[[], T]) -> T:
 
 
 def _files(lake: Lake, ref: Ref, work: MaintenanceSpec) -> Maintained:
-    found = plan_compaction(lake, ref, work.how, moving=work.moving)
-    done = _counts_before(found)
-    if found.why_not:
-        return replace(done, notes=(f"its files are left as they are: {found.why_not}",))
-    if found.packs:
-        packed = compact(lake, ref, found, work)
+    plan = plan_compaction(lake, ref, work.how, moving=work.moving)
+    done = _counts_before(plan)
+    if plan.why_not:
+        return replace(done, notes=(f"its files are left as they are: {plan.why_not}",))
+    if plan.packs:
+        packed = compact(lake, ref, plan, work)
         paths = {path for p in packed for path in p.paths}
-        size = sum(t.file.file_size_in_bytes for t in found.tasks if t.file.file_path in paths)
+        size = sum(t.file.file_size_in_bytes for t in plan.tasks if t.file.file_path in paths)
         done = replace(done, rewritten=len(paths), bytes_rewritten=size)
-    elif found.dangling or found.has_too_many_manifests or found.idle:
-        tidy_manifests(lake, ref, found, work)
+    elif plan.dangling or plan.has_too_many_manifests or plan.idle:
+        tidy_manifests(lake, ref, plan, work)
     else:
         return done
     now = plan_compaction(lake, ref, work.how)
     return replace(done, files=len(now.tasks), bytes=now.bytes, deletes=len(now.deletes), manifests=now.manifests)
 
 
-def _counts_before(found: CompactionPlan) -> Maintained:
-    files, size, deletes = len(found.tasks), found.bytes, len(found.deletes)
+def _counts_before(plan: CompactionPlan) -> Maintained:
+    files, size, deletes = len(plan.tasks), plan.bytes, len(plan.deletes)
     return Maintained(
-        files, files, size, size, deletes, deletes, manifests_before=found.manifests, manifests=found.manifests
+        files, files, size, size, deletes, deletes, manifests_before=plan.manifests, manifests=plan.manifests
     )
 
 
 def _preview(lake: Lake, ref: Ref, work: MaintenanceSpec) -> Maintained:
     """Preview maintenance from metadata alone: sizes of files not yet written are estimated from their live rows."""
-    found = plan_compaction(lake, ref, work.how, moving=work.moving)
-    before = _counts_before(found)
-    gone = len(expired_snapshots(found.metadata, work.how, now_ms()))
+    plan = plan_compaction(lake, ref, work.how, moving=work.moving)
+    before = _counts_before(plan)
+    gone = len(expired_snapshots(plan.metadata, work.how, now_ms()))
     lost = orphans(lake, ref, work) if work.deep else []
     done = replace(before, snapshots=gone, orphans=len(lost), orphan_bytes=sum(size for _, size in lost))
-    if found.why_not:
-        return replace(done, notes=(f"its files are left as they are: {found.why_not}",))
-    old = [t for one in found.packs for t in one]
-    leaving = {d.file_path for t in old for d in t.delete_files} | {d.file_path for d in found.dangling}
+    if plan.why_not:
+        return replace(done, notes=(f"its files are left as they are: {plan.why_not}",))
+    old = [t for pack in plan.packs for t in pack]
+    leaving = {d.file_path for t in old for d in t.delete_files} | {d.file_path for d in plan.dangling}
     return replace(
         done,
-        files=before.files - len(old) + len(found.packs),
+        files=before.files - len(old) + len(plan.packs),
         deletes=before.deletes - len(leaving),
         rewritten=len(old),
         bytes_rewritten=sum(t.file.file_size_in_bytes for t in old),
-        manifests=min(before.manifests, 3) if found.has_too_many_manifests else before.manifests,
+        manifests=min(before.manifests, 3) if plan.has_too_many_manifests else before.manifests,
     )
 
 

@@ -242,9 +242,9 @@ def _rewriting(table: Table, work: MaintenanceSpec) -> dict[str, str]:
 
 
 def _current(table: Table) -> Snapshot:
-    found = table.metadata.current_snapshot()
-    assert found is not None, "a table without rows is left alone"
-    return found
+    current_snapshot = table.metadata.current_snapshot()
+    assert current_snapshot is not None, "a table without rows is left alone"
+    return current_snapshot
 
 
 def _new_snapshots(table: Table, base: Snapshot) -> list[Snapshot]:

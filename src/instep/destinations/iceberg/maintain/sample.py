@@ -95,17 +95,17 @@ def expression(filters: Sequence[ColumnFilter]) -> BooleanExpression:
     return found
 
 
-def _expression(one: ColumnFilter) -> BooleanExpression:
-    term = Reference(one.column)
-    match one.operator:
+def _expression(column_filter: ColumnFilter) -> BooleanExpression:
+    term = Reference(column_filter.column)
+    match column_filter.operator:
         case "null":
             return IsNull(term=term)
         case "not null":
             return NotNull(term=term)
         case "=" | "in":
-            return In(term=term, values={literal(v) for v in one.values})
+            return In(term=term, values={literal(v) for v in column_filter.values})
         case operator:
-            return _COMPARISONS[operator](term, literal(one.values[0]))
+            return _COMPARISONS[operator](term, literal(column_filter.values[0]))
 
 
 class IcebergSamples(LakeFacet):

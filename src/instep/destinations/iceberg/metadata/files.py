@@ -118,11 +118,11 @@ def _checked_footer(file: StagedFile, expected: pa.Schema, *, narrower: bool = F
     return footer
 
 
-def _promoted(found: pa.Schema, expected: pa.Schema) -> pa.Schema:
+def _promoted(schema: pa.Schema, expected: pa.Schema) -> pa.Schema:
     """Return a file's schema with the types that readers make of its own where the table's have become wider since."""
     wider = {(pa.int32(), pa.int64()), (pa.float32(), pa.float64())}
     there = set(expected.names)
-    pairs = ((f, expected.field(f.name) if f.name in there else f) for f in found)
+    pairs = ((f, expected.field(f.name) if f.name in there else f) for f in schema)
     return pa.schema([f.with_type(e.type) if (f.type, e.type) in wider else f for f, e in pairs])
 
 

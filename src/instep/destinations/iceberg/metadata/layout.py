@@ -46,15 +46,15 @@ _CLEAN = "`instep maintain` writes its files again, and forgets it once the snap
 def guards(metadata: Metadata) -> dict[str, tuple[LayoutGuard, ...]]:
     """Return the top-level columns that partition specs (earlier ones too, which files may still have), the sort order
     and the identifier fields use."""
-    found: dict[str, list[LayoutGuard]] = {}
+    layout_guards: dict[str, list[LayoutGuard]] = {}
     laid = (*metadata.get("partition-specs", ()), *metadata.get("sort-orders", ()))
     if not any(layout["fields"] for layout in laid) and not identifiers(metadata):
         return {}
     names = dict(_names(metadata))
     for field_id, guard in (*_partitions(metadata, names), *_sorting(metadata, names), *_identifiers(metadata)):
         if column := names.get(field_id, "").split(".")[0]:
-            found.setdefault(column, []).append(guard)
-    return {column: tuple(dict.fromkeys(uses)) for column, uses in found.items()}
+            layout_guards.setdefault(column, []).append(guard)
+    return {column: tuple(dict.fromkeys(uses)) for column, uses in layout_guards.items()}
 
 
 def identifiers(metadata: Metadata) -> tuple[int, ...]:

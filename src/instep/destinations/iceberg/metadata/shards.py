@@ -45,7 +45,7 @@ def own_name(shard: str, name: str) -> str:
 
 def shards_of(properties: Properties) -> list[str]:
     """Return the shards of a table; none: it is not shared."""
-    return sorted(found[1] for name in properties if (found := _PART.fullmatch(name)))
+    return sorted(match[1] for name in properties if (match := _PART.fullmatch(name)))
 
 
 def shape_of(properties: Properties) -> int:
@@ -96,8 +96,8 @@ def as_stored(whole: Table, properties: Properties) -> Table:
     return replace(whole, columns=(there[within[0]], *(_stored(c, there[c.name]) for c in own)))
 
 
-def _stored(own: Column, there: Column) -> Column:
-    return replace(own, type=there.type, key=there.key, nullable=there.nullable)
+def _stored(column: Column, there: Column) -> Column:
+    return replace(column, type=there.type, key=there.key, nullable=there.nullable)
 
 
 def part_properties(properties: Properties, part: PartChange) -> dict[str, str]:
@@ -107,7 +107,7 @@ def part_properties(properties: Properties, part: PartChange) -> dict[str, str]:
     place = own_name(part.shard, PLACE)
     if place not in properties:
         own[place] = uuid.uuid4().hex[:12]
-    if part.anew:
+    if part.replaces_rows:
         own[own_name(part.shard, "instep.state")] = "null"
     return {**own, SHAPE: str(part.seen + 1)}
 

@@ -53,10 +53,10 @@ _ORDERED = (IntegerType, LongType, StringType, DateType)
 def keys_expression(schema: Schema, keys: pa.Table) -> BooleanExpression:
     """Return an expression that holds for each row with one of the keys (columns by name, in the types of `schema`):
     true of a file's metrics unless none of its rows can have one. A NULL matches no row."""
-    found: BooleanExpression = AlwaysTrue()
+    expression: BooleanExpression = AlwaysTrue()
     for part in _parts(schema, keys):
-        found = And(found, part)
-    return found
+        expression = And(expression, part)
+    return expression
 
 
 def _parts(schema: Schema, keys: pa.Table) -> Iterator[BooleanExpression]:
@@ -97,9 +97,9 @@ def _find_places(rows: RowReader, keys: pa.Table) -> tuple[list[int], Positions]
         db.register("k", pa.table([*keys.columns, number], names=[*names, "n"]))
         db.register("t", table)
         same = " AND ".join(f"t.{name} = k.{name}" for name in names)
-        found = db.execute(f"SELECT k.n, t.f, t.p FROM t JOIN k ON {same} ORDER BY t.f, t.p").fetchnumpy()
-    places = np.stack([found["f"].astype(np.int64), found["p"].astype(np.int64)], axis=1)
-    return [int(n) for n in found["n"]], places
+        arrays = db.execute(f"SELECT k.n, t.f, t.p FROM t JOIN k ON {same} ORDER BY t.f, t.p").fetchnumpy()
+    places = np.stack([arrays["f"].astype(np.int64), arrays["p"].astype(np.int64)], axis=1)
+    return [int(n) for n in arrays["n"]], places
 
 
 def _whole(rows: pa.Table, target: pa.Schema, old: tuple[pa.Table, Sequence[int]] | None = None) -> pa.Table:

@@ -139,7 +139,7 @@ class SparkUpsert:
         if self._count(*gone):
             tasks = min(2 * slots(self.spark), len(files))
             positions = self.edits.run(write_gone, work, gone, "tf", tasks)
-        return [f for one in written for f in one], dict(p for one in positions for p in one)
+        return [f for one in written for f in one], dict(p for position in positions for p in position)
 
     def _writers(self, rows: int) -> int:
         """Return how many tasks write so many rows: few changes of many files are read by as many as there is room

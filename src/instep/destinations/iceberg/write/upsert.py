@@ -27,7 +27,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table as IcebergTable
 
 from instep.destinations.base import Commit, LoadOutcome, Merge
-from instep.destinations.equal_rows import WholeCompare, set_equal_aside
+from instep.destinations.equal_rows import WholeTableComparison, set_equal_aside
 from instep.destinations.iceberg.commit.position_deletes import Deletes, delete_rows
 from instep.destinations.iceberg.commit.row_reader import (
     Positions,
@@ -144,13 +144,13 @@ class _Compared:
         return numbered(self.reader, self.columns[: self.key] if keys else self.columns, self.cursor, files)
 
 
-def _whole_compare(plan: MergePlan, staged: RowReader, table: RowReader) -> WholeCompare:
+def _whole_compare(plan: MergePlan, staged: RowReader, table: RowReader) -> WholeTableComparison:
     compared, key = _compared(plan), len(plan.key)
     sides = (
         _Compared(staged, compared, key, plan.cursor),
         _Compared(table, [*compared, *_deleted(plan)], key, plan.cursor),
     )
-    return WholeCompare(*sides, key, len(compared), bool(plan.deleted))
+    return WholeTableComparison(*sides, key, len(compared), bool(plan.deleted))
 
 
 def find_since(since: tuple[str, str, str], staged: RowReader, table: RowReader) -> Delta:

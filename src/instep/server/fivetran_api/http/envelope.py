@@ -82,15 +82,15 @@ def refused_as(status: int, message: str, hint: str, headers: Mapping[str, str])
 
 def refused(request: Request, error: Exception) -> JSONResponse:
     """Return the body of a refusal, with a number to look for in the log."""
-    found = error if isinstance(error, Refusal) else _refusal(error)
-    return _body(found, request.scope.get("request_id") or new_id())
+    refusal = error if isinstance(error, Refusal) else _refusal(error)
+    return _body(refusal, request.scope.get("request_id") or new_id())
 
 
-def _body(found: Refusal, request_id: str) -> JSONResponse:
-    body = {"code": found.code, "message": found.message, "request_id": request_id}
-    if found.hint:
-        body["hint"] = found.hint
-    return JSONResponse(body, found.status, found.headers)
+def _body(refusal: Refusal, request_id: str) -> JSONResponse:
+    body = {"code": refusal.code, "message": refusal.message, "request_id": request_id}
+    if refusal.hint:
+        body["hint"] = refusal.hint
+    return JSONResponse(body, refusal.status, refusal.headers)
 
 
 def new_id() -> str:
@@ -122,10 +122,10 @@ class Window:
     """The key of the last item that was seen, "" for the first page."""
     limit: int = LIMIT
 
-    def cut(self, found: Sequence[T], key: Callable[[T], str]) -> tuple[list[T], str | None]:
+    def cut(self, items: Sequence[T], key: Callable[[T], str]) -> tuple[list[T], str | None]:
         """Return the page out of up to limit + 1 items from behind `after` on, and the cursor of the next one."""
-        shown = list(found[: self.limit])
-        return shown, cursor(key(shown[-1])) if len(found) > self.limit else None
+        shown = list(items[: self.limit])
+        return shown, cursor(key(shown[-1])) if len(items) > self.limit else None
 
 
 def window(request: Request) -> Window:

@@ -69,9 +69,9 @@ class ApiJob:
     attempt: int = 1
     """Counts from 1."""
     detail: Mapping[str, Any] = field(default_factory=dict)
-    """What it has found, once it is done."""
+    """Result, once it is done."""
     who: str = ""
-    """Has asked for it, or several."""
+    """Person who has asked for it; several if it was asked for again."""
 
 
 class JobQueue(Protocol):

@@ -63,22 +63,22 @@ async def read(request: Request) -> Any:
     if media != "application/json":
         raise Refusal(415, "The Content-Type must be application/json.")
     try:
-        found = json.loads(raw, object_pairs_hook=_once, parse_constant=_no_constant)
+        document = json.loads(raw, object_pairs_hook=_once, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise Refusal(400, f"The body is not valid JSON: {error}.") from None
-    if _depth(found) > MAX_DEPTH:
+    if _depth(document) > MAX_DEPTH:
         raise Refusal(400, f"The body is nested more than {MAX_DEPTH} levels deep.")
-    return found
+    return document
 
 
-def parse(model: type[M], found: Any) -> M:
-    """Return `found` as a body of that form; raises Refusal (400) that names the first wrong key."""
-    if not isinstance(found, dict):
+def parse(model: type[M], document: Any) -> M:
+    """Return `document` as a body of that form; raises Refusal (400) that names the first wrong key."""
+    if not isinstance(document, dict):
         raise Refusal(400, "The body must be a JSON object.")
     try:
-        made = model.model_validate(without_null(found))
+        made = model.model_validate(without_null(document))
         if isinstance(made, RequestBody):
-            made._unread = tuple(_strange(type(made), found))
+            made._unread = tuple(_strange(type(made), document))
         return made
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
@@ -91,16 +91,18 @@ def no_effect(names: Sequence[str]) -> str:
     return f"These settings have no effect here: {', '.join(names[:MAX_NAMED])}{more}."
 
 
-def _strange(model: type[RequestBody], found: Mapping[str, Any]) -> Iterator[str]:
+def _strange(model: type[RequestBody], document: Mapping[str, Any]) -> Iterator[str]:
     """Yield the paths of keys that the model does not know; a member that is no value is an object of named bodies."""
     known = {field.alias or name: field for name, field in model.model_fields.items()}
-    for key, value in found.items():
+    for key, value in document.items():
         field = known.get(key)
         if field is None and value is not None and key not in model.answered:
             yield key[:MAX_NAME]
         elif field is not None and isinstance(value, Mapping):
             for inner in (
-                one for one in get_args(field.annotation) if isinstance(one, type) and issubclass(one, RequestBody)
+                argument
+                for argument in get_args(field.annotation)
+                if isinstance(argument, type) and issubclass(argument, RequestBody)
             ):
                 for name, body in value.items():
                     yield from (f"{key}.{name}.{path}" for path in _strange(inner, body or {}))
@@ -117,8 +119,8 @@ def fields_of(body: Any, depth: int = DEPTH) -> list[str]:
         for name, inner in value.items():
             yield from names(inner, f"{path}.{name[:MAX_NAME]}", level + 1)
 
-    found = without_null(body) if isinstance(body, dict) else {}
-    unknown = sorted(path for name, value in found.items() for path in names(value, name[:MAX_NAME], 1))
+    document = without_null(body) if isinstance(body, dict) else {}
+    unknown = sorted(path for name, value in document.items() for path in names(value, name[:MAX_NAME], 1))
     left = len(unknown) - MAX_FIELDS
     return [*unknown[:MAX_FIELDS], f"and {left} more"] if left > 0 else unknown
 
@@ -131,10 +133,10 @@ def without_null(value: Any) -> Any:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    document = dict(pairs)
+    if len(document) < len(pairs):
         raise ValueError("a key is there twice")
-    return found
+    return document
 
 
 def _no_constant(text: str) -> Callable[..., Any]:

@@ -43,8 +43,8 @@ class RequestContext:
             yield
             if body is None:
                 self.record()
-            elif found := fields_of(body, depth):
-                self.record(fields=found)
+            elif fields := fields_of(body, depth):
+                self.record(fields=fields)
 
     def record(self, **detail: Any) -> None:
         """Add an entry in the audit log about this request, in the transaction of what it does; it holds names,
@@ -88,17 +88,17 @@ class RequestContext:
         """Return the connection, known service or not; 404 for what there is not, or what the key may not see."""
         get = self.ports.objects.get
         # looked for twice: a connection that gets its source meanwhile is in neither place at one look each
-        found = get("connection", name) or get("foreign", name) or get("connection", name)
-        if found is None or not self.sees(found.group, found.tags):
+        item = get("connection", name) or get("foreign", name) or get("connection", name)
+        if item is None or not self.sees(item.group, item.tags):
             raise not_found("Connection", name)
-        return found
+        return item
 
     def own_connection(self, name: str) -> Item:
         """Return a connection that has a source."""
-        found = self.connection(name)
-        if found.kind == "foreign":
-            raise Refusal(400, self.why_incomplete(found))
-        return found
+        connection = self.connection(name)
+        if connection.kind == "foreign":
+            raise Refusal(400, self.why_incomplete(connection))
+        return connection
 
     def why_incomplete(self, item: Item) -> str:
         """Return why a connection has no source, for people."""
@@ -153,8 +153,8 @@ def caller_of(request: Request, ports: Ports) -> ApiCaller:
     """Return the caller, by Basic or Bearer authorization; Refusal: 401 if that is not known, 429 if the key or the
     address has asked too often."""
     given = credentials(request.headers.get("authorization", ""))
-    found = ports.keys.caller(*given) if given else None
-    if found is None:
+    caller = ports.keys.caller(*given) if given else None
+    if caller is None:
         if given and ports.limits and (seconds := ports.limits.fail(address_of(request))):
             raise _too_many("Too many wrong API keys have come from here.", seconds)
         raise Refusal(
@@ -163,10 +163,10 @@ def caller_of(request: Request, ports: Ports) -> ApiCaller:
             headers={"WWW-Authenticate": 'Basic realm="instep"'},
         )
     if ports.limits:
-        request.state.allowance = left = ports.limits.count_request(found.key)
+        request.state.allowance = left = ports.limits.count_request(caller.key)
         if left.retry_after:
             raise _too_many(f"The limit of {left.limit} requests a minute is reached.", left.retry_after)
-    return found
+    return caller
 
 
 def _too_many(text: str, seconds: int) -> Refusal:

@@ -183,31 +183,31 @@ def route_options(
 
 def lists(item: Any, *filters: str) -> dict[str, Any]:
     """Return the options of a route that answers pages of items; `filters` are its own parameters."""
-    own = [{"name": name, "in": "query", "required": False, "schema": {"type": "string"}} for name in filters]
-    found = route_options(Items[item])
-    found["openapi_extra"] = {"parameters": [*_PAGED, *own]}
-    return found
+    parameters = [{"name": name, "in": "query", "required": False, "schema": {"type": "string"}} for name in filters]
+    options = route_options(Items[item])
+    options["openapi_extra"] = {"parameters": [*_PAGED, *parameters]}
+    return options
 
 
 def document_of(app: FastAPI, prefix: str) -> dict[str, Any]:
-    found = get_openapi(title=app.title, version="1", description=_ABOUT, routes=app.routes)
-    found["paths"] = {prefix + path: operations for path, operations in found["paths"].items()}
-    schemas = found["components"]["schemas"]
-    for own in ("HTTPValidationError", "ValidationError"):  # the framework's errors are never answered
-        schemas.pop(own, None)
+    document = get_openapi(title=app.title, version="1", description=_ABOUT, routes=app.routes)
+    document["paths"] = {prefix + path: operations for path, operations in document["paths"].items()}
+    schemas = document["components"]["schemas"]
+    for schema in ("HTTPValidationError", "ValidationError"):  # the framework's errors are never answered
+        schemas.pop(schema, None)
     refusals = {f"Refused{status}": _refusal(text) for status, text in _REFUSALS.items()}
-    found["components"]["responses"] = refusals
+    document["components"]["responses"] = refusals
     models = [(model, "validation") for model in (*_TAKEN.values(), RefusedAnswer)]
     _, taken = models_json_schema(models, ref_template=_REF)  # type: ignore[arg-type]
     schemas.update(taken["$defs"])
-    found["components"]["securitySchemes"] = {"basic": {"type": "http", "scheme": "basic"}}
-    for methods in found["paths"].values():
+    document["components"]["securitySchemes"] = {"basic": {"type": "http", "scheme": "basic"}}
+    for methods in document["paths"].values():
         for operation in methods.values():
             operation["security"] = [{"basic": []}]
             operation["responses"].pop("422", None)
             operations = {str(status): {"$ref": f"#/components/responses/Refused{status}"} for status in _REFUSALS}
             operation["responses"].update(operations)
-    return found
+    return document
 
 
 def _refusal(text: str) -> dict[str, Any]:

@@ -123,6 +123,6 @@ def minutes(line: str) -> tuple[int, str]:
     """Return the (frequency, time of day) nearest to a cron line; the time is "" unless it is once a day."""
     if line in _KNOWN:
         return _KNOWN[line], ""
-    if found := _DAILY.fullmatch(line):
-        return 1440, f"{int(found[1]):02}:00"
+    if match := _DAILY.fullmatch(line):
+        return 1440, f"{int(match[1]):02}:00"
     return DEFAULT, ""

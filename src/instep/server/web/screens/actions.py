@@ -19,7 +19,7 @@ pages = PageRoutes()
 async def ask(visit: Visit) -> Response:
     """Show the form of an operation, filled with what the address says."""
     action = action_of(visit.path["operation"])
-    open_fields = [one.name for one in action.fields if one.control != "secret"]
+    open_fields = [field.name for field in action.fields if field.control != "secret"]
     given = {name: visit.query_all(name) for name in open_fields if visit.query_all(name)}
     return await _show(visit, action, action.read(given), visit.query("back", "/"))
 

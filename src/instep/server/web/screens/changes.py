@@ -153,7 +153,7 @@ async def answer(visit: Visit) -> Response:
         undo = undo_of_answers(given, [one["id"] for one in done["items"] if one["ok"]], before)
         return visit.go(back, _done_text(given, done, to), undo)
     items = (await visit.api.send("POST", path, body, parameters={"dry_run": True})).document["items"]
-    able = [one["change"] for one in items if one["ok"]]
+    able = [item["change"] for item in items if item["ok"]]
     renames = [one for one in able if given == "approved" and one["rule"] == PROPOSAL]
     fine = [one for one in able if one not in renames]
     fine_ids = [one["id"] for one in fine]

@@ -135,7 +135,7 @@ def charts_of(loads: Sequence[Mapping[str, Any]], of: str) -> dict[str, Any]:
 def blockers(details: Mapping[str, Any]) -> dict[str, str]:
     """Return why an operation cannot be done now, by its name."""
     found = {}
-    pause = next((one for one in details["pauses"] if one["table"] is None), None)
+    pause = next((detail for detail in details["pauses"] if detail["table"] is None), None)
     if pause is not None:
         for operation in ("sync", "detect", "backfill", "verify", "replay_quarantine"):
             if not policy_of(operation).runs_while_paused:
@@ -167,7 +167,7 @@ def resuming(details: Mapping[str, Any], report: Mapping[str, Any], queued: Sequ
     if report["backfills"]:
         number = len(report["backfills"]) + report["more"].get("backfills", 0)
         lines.append(f"{number:,} backfills that wait are taken up.")
-    if open_ := [one["change"] for one in details["pauses"] if one["change"]]:
+    if open_ := [detail["change"] for detail in details["pauses"] if detail["change"]]:
         lines.append(f"It is refused while a change that caused the pause is open: {', '.join(open_)}.")
     return lines
 

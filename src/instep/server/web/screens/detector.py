@@ -100,16 +100,16 @@ async def set_options(visit: Visit) -> Response:
 def _changed(visit: Visit, options: list[DetectorOption]) -> dict[str, Any]:
     """Return the options that the form has otherwise than they are."""
     found: dict[str, Any] = {}
-    for one in options:
+    for option in options:
         given: Any
-        if one.control == "flag":
-            given = visit.sent(one.name) == "true"
-        elif one.control == "frequency":
-            given = int(visit.sent(one.name)) if visit.sent(one.name).isdigit() else one.value
+        if option.control == "flag":
+            given = visit.sent(option.name) == "true"
+        elif option.control == "frequency":
+            given = int(visit.sent(option.name)) if visit.sent(option.name).isdigit() else option.value
         else:
-            given = [line.strip() for line in visit.sent(one.name).splitlines() if line.strip()]
-        if given != (list(one.value) if one.control == "lines" else one.value):
-            found[one.name] = given
+            given = [line.strip() for line in visit.sent(option.name).splitlines() if line.strip()]
+        if given != (list(option.value) if option.control == "lines" else option.value):
+            found[option.name] = given
     return found
 
 

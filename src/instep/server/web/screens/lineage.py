@@ -128,7 +128,7 @@ def _links(
     for _ in range(len(drawn)):
         moved = False
         for name, parents in reads.items():
-            layer = max([2, *(places[one].layer + 1 for one in parents if one != name)])
+            layer = max([2, *(places[parent].layer + 1 for parent in parents if parent != name)])
             if layer > places[name].layer and layer < 8:
                 places[name].layer, moved = layer, True
         if not moved:
@@ -138,7 +138,7 @@ def _links(
         node = places[model["name"]]
         if table in model.get("reads", ()) or not reads[model["name"]]:
             found.append((start, node, level))
-        found += [(places[one], node, level) for one in reads[model["name"]]]
+        found += [(places[read], node, level) for read in reads[model["name"]]]
     return found
 
 

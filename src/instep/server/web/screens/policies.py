@@ -55,21 +55,21 @@ async def create(visit: Visit) -> Response:
 async def policy(visit: Visit) -> Response:
     """Show one policy: its rules, YAML, an explanation, test cases or versions."""
     name, tab = visit.path["name"], visit.query("tab", "rules")
-    found = (await visit.api.send("GET", f"/policies/{quoted(name)}")).document
+    document = (await visit.api.send("GET", f"/policies/{quoted(name)}")).document
     values: dict[str, Any] = {}
     connections = await _connections(visit, name)
     if tab == "explain":
         values = await _explained(visit, connections)
     elif tab == "versions" and visit.may("admin") and not visit.caller.key.groups:
         values["entries"] = (await visit.api.get("/audit", target=name, limit=50))["items"]
-    return await _show(visit, name, found, tab, connections, **values)
+    return await _show(visit, name, document, tab, connections, **values)
 
 
 @pages.form("/policies/{name}")
 async def test(visit: Visit) -> Response:
     """Decide sample changes by the policy, and compare with what is expected of each."""
     name = visit.path["name"]
-    found = (await visit.api.send("GET", f"/policies/{quoted(name)}")).document
+    document = (await visit.api.send("GET", f"/policies/{quoted(name)}")).document
     connections, results, problem = await _connections(visit, name), None, None
     try:
         cases = read_yaml(visit.sent("cases"), "the cases are not YAML")
@@ -77,13 +77,13 @@ async def test(visit: Visit) -> Response:
         results = (await visit.api.send("POST", path, {"cases": cases})).document["results"]
     except ApiProblem as error:
         problem = error
-    return await _show(visit, name, found, "cases", connections, results=results, problem=problem)
+    return await _show(visit, name, document, "cases", connections, results=results, problem=problem)
 
 
 async def _connections(visit: Visit, policy: str) -> list[str]:
     """Return the first connections that have this policy."""
-    found = await visit.api.get("/connections", policy=policy, limit=MOST_NAMES) if policy else {"items": ()}
-    return [one["name"] for one in found["items"]]
+    page = await visit.api.get("/connections", policy=policy, limit=MOST_NAMES) if policy else {"items": ()}
+    return [one["name"] for one in page["items"]]
 
 
 async def _explained(visit: Visit, connections: list[str]) -> dict[str, Any]:
@@ -136,9 +136,9 @@ _CASES = """\
 async def edit(visit: Visit) -> Response:
     """Show the form of a policy that the server keeps."""
     name = visit.path["name"]
-    found = await visit.api.send("GET", f"/policies/{quoted(name)}")
-    spec = found.document["spec"]
-    return await _form(visit, name, spec, PolicyDraft.of(spec), etag=found.etag, as_yaml=visit.query("as") == "yaml")
+    answer = await visit.api.send("GET", f"/policies/{quoted(name)}")
+    spec = answer.document["spec"]
+    return await _form(visit, name, spec, PolicyDraft.of(spec), etag=answer.etag, as_yaml=visit.query("as") == "yaml")
 
 
 @pages.form("/policies/{name}/edit")
@@ -186,15 +186,15 @@ async def _preview(visit: Visit, name: str, before: dict[str, Any], draft: Polic
     connections = [only] if only else await _connections(visit, name)
     then: dict[str, list[int]] = {}
     recorded, different = 0, []
-    for one in connections[:SIMULATED]:
+    for connection in connections[:SIMULATED]:
         request = {"name": name or "draft", "policy": draft.spec()}
-        answer = await visit.api.send("POST", f"/connections/{quoted(one)}/policy/simulation", request)
+        answer = await visit.api.send("POST", f"/connections/{quoted(connection)}/policy/simulation", request)
         recorded += answer.document["recorded"]
-        different += [{**found, "connection": one} for found in answer.document["different"]]
-        for found in answer.document["counts"]:
-            numbers = then.setdefault(found["outcome"], [0, 0])
-            numbers[0] += found["then"]
-            numbers[1] += found["now"]
+        different += [{**found, "connection": connection} for found in answer.document["different"]]
+        for count in answer.document["counts"]:
+            numbers = then.setdefault(count["outcome"], [0, 0])
+            numbers[0] += count["then"]
+            numbers[1] += count["now"]
     return {
         "counts": then,
         "recorded": recorded,

@@ -42,8 +42,8 @@ async def review(visit: Visit) -> Response:
 
 async def show_review(visit: Visit, problem: ApiProblem | None = None) -> Response:
     """Show one change, and why what was asked for about it is refused."""
-    found = await visit.api.send("GET", f"/changes/{quoted(visit.path['change'])}")
-    change, tab = found.document, visit.query("tab", "table")
+    answer = await visit.api.send("GET", f"/changes/{quoted(visit.path['change'])}")
+    change, tab = answer.document, visit.query("tab", "table")
     tab = tab if tab in dict(map(reversed, TABS)) else "table"  # type: ignore[arg-type]
     connection = f"/connections/{quoted(change['connection'])}"
     page = f"/changes/{quoted(change['id'])}"
@@ -75,7 +75,7 @@ async def show_review(visit: Visit, problem: ApiProblem | None = None) -> Respon
         problem=problem,
         change={**change, "breaking": change["kind"] in BREAKING},
         listed=listed,
-        etag=found.etag,
+        etag=answer.etag,
         tab=tab,
         page=page,
         tabs=[(label, query(page, tab=name), name == tab) for label, name in TABS],
@@ -131,7 +131,7 @@ async def apply(visit: Visit) -> Response:
         problem = ApiProblem(409, "conflict", f"this plan is stale: {why}", "press Dry run: it plans again")
         return await show_review(visit, problem)
     typed = [one.strip() for one in visit.form.get("allow", [])]
-    if missing := [one for one in drops if one not in typed]:
+    if missing := [drop for drop in drops if drop not in typed]:
         text = f"{', '.join(missing)} would be dropped, and was not named"
         return await show_review(visit, ApiProblem(409, "blocked", text, "type the name of each object, or cancel"))
     body = {"plan": visit.sent("plan"), **({"allow": drops} if drops else {})}
@@ -161,39 +161,39 @@ async def comment(visit: Visit) -> Response:
 
 async def latest_jobs(visit: Visit, connection: str) -> dict[str, str]:
     """Return the id of the newest job of each kind among the last ones of a connection."""
-    found = (await visit.api.get("/queue", connection=connection, limit=100))["items"]
-    return {one["kind"]: one["id"] for one in reversed(found)}
+    jobs = (await visit.api.get("/queue", connection=connection, limit=100))["items"]
+    return {one["kind"]: one["id"] for one in reversed(jobs)}
 
 
 async def _job(visit: Visit, id: str) -> dict[str, Any] | None:
     if not id:
         return None
     try:
-        found: dict[str, Any] = await visit.api.get(f"/jobs/{quoted(id)}")
+        job: dict[str, Any] = await visit.api.get(f"/jobs/{quoted(id)}")
     except ApiProblem:
         return None
-    return found
+    return job
 
 
 async def _samples(visit: Visit, change: Mapping[str, Any]) -> dict[str, Any]:
     """Return the newest job that has sampled the columns of a suspected rename; None if there is none."""
-    found = (await visit.api.get("/queue", connection=change["connection"], limit=100))["items"]
-    own = (one for one in found if one["kind"] == "sample_rename" and one["options"].get("change") == change["id"])
-    return {"sample": await _job(visit, next((one["id"] for one in own), ""))}
+    jobs = (await visit.api.get("/queue", connection=change["connection"], limit=100))["items"]
+    samples = (job for job in jobs if job["kind"] == "sample_rename" and job["options"].get("change") == change["id"])
+    return {"sample": await _job(visit, next((one["id"] for one in samples), ""))}
 
 
 async def _listed_change(visit: Visit, change: Mapping[str, Any]) -> dict[str, Any]:
     """Return the change as lists have it, with what stands beside it."""
-    found = (await visit.api.get("/changes", id=change["id"], connection=change["connection"], limit=1))["items"]
-    return next(iter(found), {"elsewhere": 0, "comments": 0, "rows": None})
+    changes = (await visit.api.get("/changes", id=change["id"], connection=change["connection"], limit=1))["items"]
+    return next(iter(changes), {"elsewhere": 0, "comments": 0, "rows": None})
 
 
 async def _tree(visit: Visit, connection: str) -> list[tuple[str, list[dict[str, Any]]]]:
     """Return the changed tables by schema."""
     tables = (await visit.api.get(f"{connection}/changed-tables", limit=100))["items"]
     schemas: dict[str, list[dict[str, Any]]] = {}
-    for one in tables:
-        schemas.setdefault(one["schema"], []).append(one)
+    for table in tables:
+        schemas.setdefault(table["schema"], []).append(table)
     return list(schemas.items())
 
 
@@ -201,16 +201,18 @@ async def _comparison(visit: Visit, connection: str, change: Mapping[str, Any]) 
     schema, name = change["table"]
     if not name:
         return None
-    found: dict[str, Any] = await visit.api.get(f"{connection}/comparison", table=name, table_schema=schema)
-    return found
+    comparison: dict[str, Any] = await visit.api.get(f"{connection}/comparison", table=name, table_schema=schema)
+    return comparison
 
 
 def _at_destination(change: Mapping[str, Any], comparison: Mapping[str, Any] | None) -> str:
     """Return the path of the change's column, or of its table, at the destination; "" where it has none."""
     if comparison is None or not comparison["destination"] or not change["column"]:
         return comparison["destination"] if comparison else ""
-    own = (one["after"] or one["before"] for one in comparison["columns"] if change["id"] in one["changes"])
-    side = next((one for one in own if one), None)
+    columns = (
+        column["after"] or column["before"] for column in comparison["columns"] if change["id"] in column["changes"]
+    )
+    side = next((one for one in columns if one), None)
     return f"{comparison['destination']}.{side['name'] if side else change['column']}"
 
 
@@ -218,42 +220,44 @@ async def _states(
     visit: Visit, connection: str, change: Mapping[str, Any], jobs: Mapping[str, str]
 ) -> list[tuple[str, str, Any, bool]]:
     """Return the steps of the change as far as they are recorded: word, by whom, when, and True for the last one."""
-    found: list[tuple[str, str, Any]] = [("Detected", "", change["first_seen"]), ("Decided", change["rule"], None)]
+    events: list[tuple[str, str, Any]] = [("Detected", "", change["first_seen"]), ("Decided", change["rule"], None)]
     if change["decided_by"] and change["status"] != "open":
         word = "Rejected" if change["status"] == "rejected" else "Approved"
-        found.append((word, change["decided_by"], change["decided_at"]))
+        events.append((word, change["decided_by"], change["decided_at"]))
     if change["status"] == "applied":
         plans = (await visit.api.get(f"{connection}/plans", limit=100))["items"]
         plan = next((one for one in plans if change["id"] in one["changes"]), None)
         ended = plan and plan["ended"]
-        found.append(("Applied", f"schema version {plan['version']}" if plan else "", ended))
+        events.append(("Applied", f"schema version {plan['version']}" if plan else "", ended))
         fills = (await visit.api.get(f"{connection}/backfills", limit=100))["items"]
         fill = next((one for one in fills if one["change"] == change["id"]), None)
         if fill:
             word = "Backfilled" if fill["status"] == "done" else f"Backfill {fill['status']}"
-            found.append((word, "", fill["ended"]))
+            events.append((word, "", fill["ended"]))
         verify = await _job(visit, jobs.get("verify", ""))
         if verify and ended and verify["status"] == "done" and verify["ended"] > ended:
-            found.append(("Verified", "", verify["ended"]))
+            events.append(("Verified", "", verify["ended"]))
     elif change["status"] == "obsolete":
-        found.append(("Obsolete", "the source shows it no more", None))
+        events.append(("Obsolete", "the source shows it no more", None))
     elif change["status"] != "rejected":
-        found.append(("Waits to be applied" if change["status"] == "approved" else "Waits", "", None))
-    return [(*one, at == len(found) - 1) for at, one in enumerate(found)]
+        events.append(("Waits to be applied" if change["status"] == "approved" else "Waits", "", None))
+    return [(*one, at == len(events) - 1) for at, one in enumerate(events)]
 
 
 async def _backfill(visit: Visit, connection: str, change: Mapping[str, Any]) -> dict[str, Any]:
     """Return the estimate of a backfill of the change's table, and the recorded backfills."""
     table = ".".join(filter(None, change["table"]))
     every = (await visit.api.get(f"{connection}/backfills", limit=100))["items"]
-    own = [one for one in every if one["table"] == change["table"] or one["change"] == change["id"]]
+    backfills = [
+        backfill for backfill in every if backfill["table"] == change["table"] or backfill["change"] == change["id"]
+    ]
     column = [change["column"]] if change["column"] and change["status"] == "applied" else []
     estimate, why = None, ""
     try:
         estimate = await visit.api.get(f"{connection}/backfills/estimate", table=table, column=column)
     except ApiProblem as problem:
         why = problem.detail
-    return {"backfills": own, "estimate": estimate, "no_estimate": why, "columns": column}
+    return {"backfills": backfills, "estimate": estimate, "no_estimate": why, "columns": column}
 
 
 async def _stale(visit: Visit, connection: str, change: Mapping[str, Any], plan: Mapping[str, Any] | None) -> str:
@@ -297,20 +301,22 @@ def checks_of(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     if not result.get("plan"):
         return []
     plan, costs = result["plan"], result.get("costs") or {}
-    found = [("blocks", f"{'.'.join(one['table'])}: {one['why']}") for one in plan["refused"]]
-    found += [("blocks", one) for one in result.get("missing", ())]
-    found += [("warning", f"{one} would be dropped: apply needs its name") for one in result.get("drops", ())]
+    remarks = [("blocks", f"{'.'.join(one['table'])}: {one['why']}") for one in plan["refused"]]
+    remarks += [("blocks", one) for one in result.get("missing", ())]
+    remarks += [("warning", f"{one} would be dropped: apply needs its name") for one in result.get("drops", ())]
     for step in plan["steps"]:
-        found += [("warning", f"{step['text']}: {one['text']}") for one in step.get("hazards", ())]
-    found += [("warning", one["text"]) for one in _tried(costs) if one.get("invalid_values") or one.get("why_not")]
-    found += [("warning", text) for text, style in result.get("downstream", ()) if style in ("red", "yellow")]
-    found += [("warning", one) for one in (*result.get("keys", ()), *result.get("notes", ()))]
-    found += [("passed", one["text"]) for one in _tried(costs) if not (one.get("invalid_values") or one.get("why_not"))]
-    if not any(level == "blocks" for level, _ in found):
-        found.append(("passed", "the destination can take every step of the plan"))
+        remarks += [("warning", f"{step['text']}: {one['text']}") for one in step.get("hazards", ())]
+    remarks += [("warning", one["text"]) for one in _tried(costs) if one.get("invalid_values") or one.get("why_not")]
+    remarks += [("warning", text) for text, style in result.get("downstream", ()) if style in ("red", "yellow")]
+    remarks += [("warning", one) for one in (*result.get("keys", ()), *result.get("notes", ()))]
+    remarks += [
+        ("passed", one["text"]) for one in _tried(costs) if not (one.get("invalid_values") or one.get("why_not"))
+    ]
+    if not any(level == "blocks" for level, _ in remarks):
+        remarks.append(("passed", "the destination can take every step of the plan"))
     if not result.get("drops"):
-        found.append(("passed", "nothing is dropped"))
-    return found
+        remarks.append(("passed", "nothing is dropped"))
+    return remarks
 
 
 def _tried(costs: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:

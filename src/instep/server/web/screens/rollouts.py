@@ -112,13 +112,13 @@ def request_of(given: Mapping[str, Sequence[str]]) -> dict[str, Any]:
 
 def _lines(values: Sequence[str]) -> list[str]:
     """Return the items between commas; a regular expression, which may contain some, is the last one."""
-    found: list[str] = []
+    names: list[str] = []
     for text in values:
         expression = _EXPRESSION.search(text)
         plain = text[: expression.start()] if expression else text
-        found += [one.strip() for one in plain.split(",") if one.strip()]
-        found += [expression[1].strip()] if expression else []
-    return found
+        names += [one.strip() for one in plain.split(",") if one.strip()]
+        names += [expression[1].strip()] if expression else []
+    return names
 
 
 _EXPRESSION = re.compile(r"(?:^|,)\s*(re:.*)$")
@@ -136,7 +136,7 @@ async def _show_form(visit: Visit, given: Mapping[str, Sequence[str]], problem: 
         except ApiProblem as found:
             problem = found
     lines, fit = (drafted or {}).get("connections", []), visit.query("fit")
-    shown = sorted((one for one in lines if not fit or one["fit"] == fit), key=_urgency)
+    shown = sorted((line for line in lines if not fit or line["fit"] == fit), key=_urgency)
     begin = int(visit.query("from", "0")) if visit.query("from", "0").isdecimal() else 0
     filled = {name: list(given.get(name, ())) for name in _FIELDS}
     base = str(visit.request.base_url).rstrip("/")
@@ -165,8 +165,12 @@ async def _show_form(visit: Visit, given: Mapping[str, Sequence[str]], problem: 
     )
 
 
-def _urgency(one: Mapping[str, Any]) -> tuple[int, int, str]:
-    return (("conflict", "undecided", "applies", "already").index(one["fit"]), one["wave"], one["connection"])
+def _urgency(connection: Mapping[str, Any]) -> tuple[int, int, str]:
+    return (
+        ("conflict", "undecided", "applies", "already").index(connection["fit"]),
+        connection["wave"],
+        connection["connection"],
+    )
 
 
 @pages.page("/rollouts/{rollout}")

@@ -47,38 +47,38 @@ async def runs(visit: Visit) -> Response:
 async def run(visit: Visit) -> Response:
     """Show one run."""
     base = f"/runs/{quoted(visit.path['run'])}"
-    found = await visit.api.get(base)
+    page = await visit.api.get(base)
     search, level, outcome = visit.query("search").strip(), visit.query("level"), visit.query("outcome")
     steps = await visit.api.get(f"{base}/steps", cursor=visit.query("steps"), limit=ROWS)
     tables = await visit.api.get(
         f"{base}/tables",
-        status=outcome if outcome in found["outcomes"] else "",
+        status=outcome if outcome in page["outcomes"] else "",
         cursor=visit.query("cursor"),
         limit=ROWS,
     )
-    log = (await visit.api.get("/events", connection=found["connection"], run=found["id"], limit=LOG_LINES))["items"]
+    log = (await visit.api.get("/events", connection=page["connection"], run=page["id"], limit=LOG_LINES))["items"]
     lines = [line_of(one) for one in log]
-    job = await _job_of(visit, found)
+    job = await _job_of(visit, page)
     return await visit.render(
         "run.html",
-        run=found,
+        run=page,
         job=job,
-        running=found["status"] == "running",
-        steps=steps_of(found, steps["items"]),
-        loads=loads_of(found, tables["items"], log),
+        running=page["status"] == "running",
+        steps=steps_of(page, steps["items"]),
+        loads=loads_of(page, tables["items"], log),
         next_steps=steps["next_cursor"],
         next_tables=tables["next_cursor"],
         outcome=outcome,
-        outcomes=outcomes_of(base, found["outcomes"], outcome),
+        outcomes=outcomes_of(base, page["outcomes"], outcome),
         address=base,
-        engine=found["detail"].get("engine") or {},
-        received=received_rows(found),
-        lines=[one for one in lines if _fits(one, search, level)],
+        engine=page["detail"].get("engine") or {},
+        received=received_rows(page),
+        lines=[line for line in lines if _fits(line, search, level)],
         last=log[0]["number"] if log else 0,
         search=search,
         level=level if level in LEVELS else "",
         types=event_types(),
-        took=duration(found["started"], found["ended"]),
+        took=duration(page["started"], page["ended"]),
     )
 
 
@@ -100,7 +100,7 @@ def received_rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
     received, begun = found["detail"].get("received") or {}, datetime.fromisoformat(found["started"])
     seconds = max((datetime.now(UTC) - begun).total_seconds(), 1.0)
     rows = [{"table": path, **one, "rate": round(one["rows"] / seconds)} for path, one in received.items()]
-    return sorted(rows, key=lambda one: (one["table"] != "", one["rows"] - one["expected"]))[:ROWS]
+    return sorted(rows, key=lambda row: (row["table"] != "", row["rows"] - row["expected"]))[:ROWS]
 
 
 async def _job_of(visit: Visit, found: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -134,19 +134,21 @@ def outcomes_of(address: str, counts: Mapping[str, int], chosen: str) -> list[tu
 
 def steps_of(found: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return steps of a run's plans with their place on its time."""
-    return [{**one, **_bar(found, one["text"], _at(one["started"]), _at(one["ended"]))} for one in steps]
+    return [{**step, **_bar(found, step["text"], _at(step["started"]), _at(step["ended"]))} for step in steps]
 
 
 def loads_of(
     found: Mapping[str, Any], tables: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
     """Return what a run did to tables, with the place of each on its time where an event of the log tells it."""
-    ends = {one["data"].get("table"): one["at"] for one in events if one["type"] in ("table.loaded", "table.failed")}
+    ends = {
+        event["data"].get("table"): event["at"] for event in events if event["type"] in ("table.loaded", "table.failed")
+    }
     loads = []
-    for one in tables:
-        ended, lasted = _at(ends.get(one["table"])), timedelta(seconds=one["seconds"])
-        place = _bar(found, f"load {one['table']}", ended - lasted if ended else None, ended)
-        loads.append({**one, **place, "took": place["took"] or f"{one['seconds']:.2f} s"})
+    for table in tables:
+        ended, lasted = _at(ends.get(table["table"])), timedelta(seconds=table["seconds"])
+        place = _bar(found, f"load {table['table']}", ended - lasted if ended else None, ended)
+        loads.append({**table, **place, "took": place["took"] or f"{table['seconds']:.2f} s"})
     return loads
 
 

@@ -72,7 +72,7 @@ def _number(text: str, default: int) -> int:
 
 
 def _by_table(changes: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[Mapping[str, Any]]]]:
-    return [(table, list(rows)) for table, rows in groupby(changes, lambda one: one["table"])]
+    return [(table, list(rows)) for table, rows in groupby(changes, lambda change: change["table"])]
 
 
 async def _later_plans(visit: Visit, base: str, version: int) -> list[Mapping[str, Any]]:
@@ -88,12 +88,12 @@ async def export(visit: Visit) -> Response:
     if form not in FORMS:
         raise ApiProblem(422, "invalid", f"there is no format {form[:50]!r}", f"one of {', '.join(FORMS)}")
     number = _number(visit.query("version"), 0)
-    found = await visit.api.get(f"/connections/{quoted(name)}/history/{number}", side=side)
+    version = await visit.api.get(f"/connections/{quoted(name)}/history/{number}", side=side)
     media, suffix = FORMS[form]
-    catalog = catalog_from_dict(found["catalog"])
-    title = f"{name}: {side} schema, version {number}, since {found['at']}"
+    catalog = catalog_from_dict(version["catalog"])
+    title = f"{name}: {side} schema, version {number}, since {version['at']}"
     texts = {
-        "json": lambda: json.dumps(found, indent=2, ensure_ascii=False),
+        "json": lambda: json.dumps(version, indent=2, ensure_ascii=False),
         "sql": lambda: f"-- {title}\n{to_sql(catalog)}\n",
         "markdown": lambda: f"# {title}\n\n{to_markdown(catalog)}",
     }
@@ -107,13 +107,13 @@ async def object_history(visit: Visit) -> Response:
     name, of = visit.path["connection"], visit.query("of").strip()
     if not of:
         raise ApiProblem(422, "invalid", "no table or column is named", "choose one in the schema")
-    found = await visit.api.get(f"/connections/{quoted(name)}/trail", of=of)
+    trail = await visit.api.get(f"/connections/{quoted(name)}/trail", of=of)
     return await visit.render(
         "schema_object.html",
         name=name,
         tabs=tabs_of(visit, name, "/schema/history"),
         of=of,
-        found=found,
-        entries=found["entries"][-100:],
-        columns=found["columns"][:100],
+        found=trail,
+        entries=trail["entries"][-100:],
+        columns=trail["columns"][:100],
     )

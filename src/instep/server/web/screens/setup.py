@@ -51,7 +51,7 @@ async def begin(visit: Visit) -> Response:
         next_cursor=sources["next_cursor"],
         search=search,
         types=_choices("sources"),
-        left=[one for one in connections if one["status"] == "new"][:20],
+        left=[connection for connection in connections if connection["status"] == "new"][:20],
         empty=not (sources["items"] or connections or search),
         at_home=is_loopback(visit.request.url.hostname or "") and visit.may("admin"),
     )
@@ -157,8 +157,8 @@ async def tables(visit: Visit) -> Response:
     """Show which tables a source has, as far as they match the patterns."""
     name = visit.path["source"]
     await visit.api.get(f"/sources/{quoted(name)}")
-    found = await _job(visit, "discover")
-    result = found["job"]["result"] if found["job"] and found["job"]["status"] == "done" else {}
+    discovery = await _job(visit, "discover")
+    result = discovery["job"]["result"] if discovery["job"] and discovery["job"]["status"] == "done" else {}
     at = int(visit.query("from", "0")) if visit.query("from", "0").isdecimal() else 0
     every, matching = result.get("tables", []), visit.query_all("matching")
     same = {"matching": matching, "discover": visit.query("discover")}
@@ -173,7 +173,7 @@ async def tables(visit: Visit) -> Response:
         shown=every[at : at + 100],
         first=at,
         later=query(here, **same, **{"from": at + 100}) if len(every) > at + 100 else "",
-        **found,
+        **discovery,
     )
 
 
@@ -228,11 +228,11 @@ async def create_connection(visit: Visit) -> Response:
 
 def connection_of(given: Mapping[str, str]) -> dict[str, Any]:
     """Return the section of a connection that a form stands for."""
-    found: dict[str, Any] = {name: given[name] for name in ("source", "destination", "policy") if given.get(name)}
-    found |= {name: {"tables": texts} for name in ("include", "exclude") if (texts := _lines(given.get(name, "")))}
+    spec: dict[str, Any] = {name: given[name] for name in ("source", "destination", "policy") if given.get(name)}
+    spec |= {name: {"tables": texts} for name in ("include", "exclude") if (texts := _lines(given.get(name, "")))}
     if tags := _lines(given.get("tags", "").replace(",", "\n")):
-        found["tags"] = tags
-    return found | ({"schedule": {"sync": given["sync"]}} if given.get("sync") else {})
+        spec["tags"] = tags
+    return spec | ({"schedule": {"sync": given["sync"]}} if given.get("sync") else {})
 
 
 async def _connection_form(visit: Visit, given: Mapping[str, str], problem: ApiProblem | None = None) -> Response:
@@ -263,8 +263,8 @@ async def _connection_form(visit: Visit, given: Mapping[str, str], problem: ApiP
 async def first_plan(visit: Visit) -> Response:
     """Show the first plan of a connection."""
     name = visit.path["connection"]
-    found = await visit.api.get(f"/connections/{quoted(name)}")
-    return await _show(visit, "setup_plan.html", 4, connection=found, **await _job(visit, "plan"))
+    connection = await visit.api.get(f"/connections/{quoted(name)}")
+    return await _show(visit, "setup_plan.html", 4, connection=connection, **await _job(visit, "plan"))
 
 
 @pages.form("/setup/connections/{connection}/plan", "operator")

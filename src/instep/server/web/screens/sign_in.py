@@ -95,10 +95,10 @@ async def back_from_provider(request: Request) -> Response:
 
 
 def _provider(request: Request) -> oidc.Provider:
-    found = oidc.provider_of(server_of(request))
-    if found is None:
+    provider = oidc.provider_of(server_of(request))
+    if provider is None:
         raise ApiProblem(404, "not_found", "this project names no provider", "see `oidc:` in instep.yml")
-    return found
+    return provider
 
 
 def _callback(request: Request) -> str:

@@ -37,13 +37,13 @@ def event_types() -> list[str]:
 
 def filters_of(visit: Visit) -> dict[str, str]:
     """Return the filters in the address. Raises ApiProblem for a date that is none."""
-    found = {name: visit.query(name).strip() for name in ("type", "status", "who", "since", "until", "run")}
+    filters = {name: visit.query(name).strip() for name in ("type", "status", "who", "since", "until", "run")}
     for name in ("since", "until"):
         try:
-            date.fromisoformat(found[name] or "2000-01-01")
+            date.fromisoformat(filters[name] or "2000-01-01")
         except ValueError:
-            raise ApiProblem(422, "invalid", f"{name} is no date: {found[name]!r}", "write 2026-11-28") from None
-    return found
+            raise ApiProblem(422, "invalid", f"{name} is no date: {filters[name]!r}", "write 2026-11-28") from None
+    return filters
 
 
 def _parameters(filters: Mapping[str, str]) -> dict[str, str]:
@@ -95,7 +95,7 @@ async def timeline(visit: Visit) -> Response:
         address=address,
         filters=filters,
         filtered=any(filters.values()),
-        types=[(one, title_of(one)) for one in event_types()],
+        types=[(event_type, title_of(event_type)) for event_type in event_types()],
         items=[shown(one) for one in page["items"]],
         next_cursor=page["next_cursor"],
         csv=query(f"{address}.csv", **filters),
@@ -115,8 +115,8 @@ async def _lines(visit: Visit, name: str, parameters: Mapping[str, str], page: A
     yield _line(COLUMNS)
     while True:
         for event in page["items"]:
-            one = shown(event)
-            values = [one["number"], one["at"], one["type"], one["actor"], one["status"], one["about"]]
+            entry = shown(event)
+            values = [entry["number"], entry["at"], entry["type"], entry["actor"], entry["status"], entry["about"]]
             yield _line([*values, json.dumps(event["data"], ensure_ascii=False)])
         if not page["next_cursor"]:
             return
@@ -126,5 +126,5 @@ async def _lines(visit: Visit, name: str, parameters: Mapping[str, str], page: A
 def _line(values: Any) -> str:
     """Return a line; a text that a spreadsheet would take for a formula begins with an apostrophe."""
     out = io.StringIO()
-    csv.writer(out).writerow(f"'{one}" if str(one).startswith(_FORMULA) else one for one in values)
+    csv.writer(out).writerow(f"'{value}" if str(value).startswith(_FORMULA) else value for value in values)
     return out.getvalue()

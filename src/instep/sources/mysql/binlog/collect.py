@@ -90,17 +90,17 @@ class BinlogKeys:
     def changed(self, cut: Images, rows: RowImages) -> int:
         """Return how many images there were."""
         try:
-            found = cut.keys(rows)
+            keys = cut.keys(rows)
         except (UnreadableImage, IndexError, ValueError) as error:
             self.all(str(error) if isinstance(error, UnreadableImage) else "a row of it cannot be taken apart")
             return 0
-        if any(None in key for key in found):
+        if any(None in key for key in keys):
             self.all("a row was logged without its key")
             return 0
-        self.keys.update(cast("list[Key]", found))
+        self.keys.update(cast("list[Key]", keys))
         if self.keys.exceeds(self.limit):
             self.all(f"more than {min(len(self.keys) - 1, self.limit):,} of its rows changed")
-        return len(found)
+        return len(keys)
 
     @property
     def found(self) -> ChangedKeys:

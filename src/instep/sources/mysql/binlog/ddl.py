@@ -114,15 +114,15 @@ def edits(
         return dict.fromkeys(
             tables, TableEffect(why="a statement of the log cannot be read, and may change rows unlogged")
         )
-    found: dict[Ref, TableEffect] = {}
+    table_effects: dict[Ref, TableEffect] = {}
     for way in ways:
         for ref, edit in way.items():
             sure = edit.why or all(w.get(ref) == edit for w in ways)
-            if not found.get(ref, TableEffect()).why:
-                found[ref] = (
+            if not table_effects.get(ref, TableEffect()).why:
+                table_effects[ref] = (
                     edit if sure else TableEffect(why="a statement that can be read in several ways may change rows")
                 )
-    return found
+    return table_effects
 
 
 def _ways(
@@ -149,8 +149,8 @@ def _edits(statement: str, database: str, tables: Collection[Ref], mode: int) ->
         only = words == ["DELETE", "FROM"] and all(t.text == "." or t.word not in (",", "WHERE") for t in tokens[2:6])
         why = "a statement was logged in place of its rows (binlog_format was not ROW)"
         return {ref: TableEffect(why=why) for ref in (_named(tokens, database, tables) if only else tables)}
-    if first in _OBJECTS and (found := _of_object(tokens, database, tables)) is not None:
-        return found
+    if first in _OBJECTS and (table_effects := _of_object(tokens, database, tables)) is not None:
+        return table_effects
     what = f"{first} {_kind(tokens)[0]}".strip()
     why = "it was truncated" if first == "TRUNCATE" else f"{what or 'a statement'} may change rows unlogged"
     return {ref: TableEffect(why=why) for ref in _named(tokens, database, tables)}

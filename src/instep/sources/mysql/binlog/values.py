@@ -123,10 +123,10 @@ class Images:
     def is_key_changed(self, rows: RowImages) -> bool | None:
         """Return whether an update has made a key another one, None if it cannot be told."""
         try:
-            found = self.keys(rows)
+            keys = self.keys(rows)
         except (UnreadableImage, IndexError, ValueError):
             return None
-        return any(before != after for before, after in zip(found[::2], found[1::2], strict=True))
+        return any(before != after for before, after in zip(keys[::2], keys[1::2], strict=True))
 
 
 @dataclass(frozen=True)

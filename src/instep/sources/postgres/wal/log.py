@@ -236,11 +236,11 @@ class PostgresLog:
             return f"wal_level is {level}", "ALTER SYSTEM SET wal_level = logical; then restart the server"
         if not may:
             return f"user {self.config.user} may not read the log", f"ALTER ROLE {quote(self.config.user)} REPLICATION;"
-        found = self._published(session)
-        if found is None:
+        published = self._published(session)
+        if published is None:
             return "", ""
         required = ("pubinsert", "pubupdate", "pubdelete", "pubtruncate", "pubviaroot")
-        if not all(found[name] for name in required):
+        if not all(published[name] for name in required):
             fix = f"ALTER PUBLICATION {quote(self.names.publication)} SET ({PUBLISHED});"
             return f"the publication {self.names.publication} leaves changes out", fix
         return "", ""
@@ -357,8 +357,8 @@ class PostgresLog:
         in the log, and a snapshot that does not show them would miss them for good."""
         with self._session() as session:
             listed = _LISTED.replace("{publication}", literal(self.names.publication))
-            found = self._retry_while_active(lambda: session.execute(listed.encode()).fetchall())
-            self._listed = frozenset((s, n) for s, n in found)
+            done = self._retry_while_active(lambda: session.execute(listed.encode()).fetchall())
+            self._listed = frozenset((s, n) for s, n in done)
             self._parts = partitions(session)
             following = int(_one(session, "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::int8")[0])
             self._following = following

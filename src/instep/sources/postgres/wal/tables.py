@@ -96,13 +96,13 @@ def unnamed(ref: Ref, replica: str, identity: frozenset[str] | None, key: Sequen
 
 def partitions(connection: psycopg.Connection[Any]) -> Mapping[Ref, tuple[TablePartition, ...]]:
     """Return the partitions of all partitioned tables, on every level, by table."""
-    found: dict[Ref, tuple[TablePartition, ...]] = {}
+    table_partitions: dict[Ref, tuple[TablePartition, ...]] = {}
     for row in connection.execute(_PARTITIONS.encode()).fetchall():
         root, name, schema, own, oid, kind, persistence, replica, identity, state, born, rows = row
         named = None if replica == "f" else frozenset(identity or ())
         part = TablePartition((schema, own), oid, kind, persistence, replica, named, state, born, rows)
-        found[root, name] = (*found.get((root, name), ()), part)
-    return found
+        table_partitions[root, name] = (*table_partitions.get((root, name), ()), part)
+    return table_partitions
 
 
 _TABLES = """

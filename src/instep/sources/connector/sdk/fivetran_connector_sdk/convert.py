@@ -163,10 +163,10 @@ def naive_datetime(value: Any) -> int:
             return _micros(value)
         raise ValueError("is no NAIVE_DATETIME: it has a time zone; declare UTC_DATETIME")
     if isinstance(value, str):
-        found = _MOMENT.fullmatch(value)
-        if found and found[3] is None:
-            return _moment(found[1], found[2])
-        if not found and (moment := _parsed(value, "")) is not None:
+        match = _MOMENT.fullmatch(value)
+        if match and match[3] is None:
+            return _moment(match[1], match[2])
+        if not match and (moment := _parsed(value, "")) is not None:
             return _micros(moment)
     raise ValueError("is no NAIVE_DATETIME: send a datetime or a text such as '2026-01-31T12:00:00', without a zone")
 
@@ -176,10 +176,10 @@ def utc_datetime(value: Any) -> int:
         if value.utcoffset() is not None:
             return _utc_micros(value)
     elif isinstance(value, str):
-        found = _MOMENT.fullmatch(value)
-        if found and found[3] is not None:
-            return _moment(found[1], found[2]) - _offset(found[3])
-        if not found and (moment := _parsed(value, "%z")) is not None:
+        match = _MOMENT.fullmatch(value)
+        if match and match[3] is not None:
+            return _moment(match[1], match[2]) - _offset(match[3])
+        if not match and (moment := _parsed(value, "%z")) is not None:
             return _utc_micros(moment)
     raise ValueError("is no UTC_DATETIME: send a datetime with a zone or a text such as '2026-01-31T12:00:00Z'")
 

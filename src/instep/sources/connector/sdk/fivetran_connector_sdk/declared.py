@@ -74,13 +74,13 @@ def tables_of(value: Any) -> dict[Named, TableSpec]:
     """Return the tables that `schema()` returned; raises ValueError with the table and the column that are wrong."""
     if not isinstance(value, (list, tuple)):
         raise ValueError(f"schema() has to return a list of tables, not {type(value).__name__}")
-    found: dict[Named, TableSpec] = {}
+    table_specs: dict[Named, TableSpec] = {}
     for entry in value:
         table = _table(entry)
-        if (table.schema, table.name) in found:
+        if (table.schema, table.name) in table_specs:
             raise ValueError(f"schema() declares table {table.label} twice")
-        found[table.schema, table.name] = table
-    return found
+        table_specs[table.schema, table.name] = table
+    return table_specs
 
 
 def _table(entry: Any) -> TableSpec:

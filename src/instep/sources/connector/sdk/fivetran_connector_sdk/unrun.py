@@ -74,9 +74,9 @@ def _unused(folder: str, module: ModuleType, file: str) -> Iterator[tuple[int, s
     except (OSError, SyntaxError, ValueError):
         return
     for function, owner in _functions(tree):
-        own = set(_local_names(function))
+        local_names = set(_local_names(function))
         for call in (*_dropped(function), *_unread(function)):
-            if kind := _kind(_called(folder, module, call.func, own, owner)):
+            if kind := _kind(_called(folder, module, call.func, local_names, owner)):
                 yield call.lineno, ast.unparse(call.func), kind
 
 
