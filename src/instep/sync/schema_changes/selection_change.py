@@ -286,8 +286,8 @@ def _refusal(column: ReselectedColumn) -> Blocked:
     if not _is_key(column):
         stored_as = "in clear" if column.what == "hashed" else "as hashes"
         return Blocked(
-            f"{column.path} is {'hashed now' if column.what == 'hashed' else 'not hashed any more'}, and the history of "
-            f"its table holds it {stored_as}",
+            f"{column.path} is {'hashed now' if column.what == 'hashed' else 'not hashed any more'}, and the history "
+            f"of its table holds it {stored_as}",
             hint="take that back in instep.yml, or load the table through a new connection",
         )
     now, take = ("hashed", "out of") if column.what == "hashed" else ("not hashed any more", "back into")
