@@ -140,6 +140,9 @@ class Source:
                 since[name] += 1
                 places |= {name: places.get(name, 0) + 1} if name != WHOLE else {}
             found.append(one)
+        if self.kind != "stream" and places and not first and all(one["type"] != "STATE" for one in found):
+            # a connector that never says where it is sends what is new each time, as far as anybody can tell
+            found += self._common_state(places, first, since)
         return found
 
     def _state(
@@ -147,8 +150,9 @@ class Source:
     ) -> list[Message]:
         if self.kind == "stream":
             return [state(places[name], since.pop(name), name)]
-        if self.random.random() < 0.4:
-            return []
+        return [] if self.random.random() < 0.4 else self._common_state(places, first, since)
+
+    def _common_state(self, places: Mapping[str, int], first: Mapping[str, int], since: Counter[str]) -> list[Message]:
         count, covered = since.total(), dict(places)
         since.clear()
         if self.kind == "legacy":
