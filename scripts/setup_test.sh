@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What only the tests need: a MariaDB server, Chromium, sshd, PgBouncer, bubblewrap, an S3 server, a REST catalog and hadolint. Without them their tests say that they are skipped.
+# What only the tests need: a MariaDB server, Chromium, sshd, PgBouncer, bubblewrap, an S3 and an Azure server, a REST catalog and hadolint. Without them their tests say that they are skipped.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 programs=.cache/programs
@@ -21,6 +21,22 @@ if ! command -v chromium >/dev/null; then
     echo "setup: no Chromium here, the tests of the page are skipped: apt-get install chromium" >&2
   fi
 fi
+
+# By npm, each package with the pinned content; beside the rest, for its minute is mostly waiting.
+azure_server() {
+  local place="$programs/azure" lock=scripts/azure_server/package-lock.json
+  [ "$(cat "$place/.made" 2>/dev/null)" != "$(sha256sum <"$lock")" ] || return 0
+  echo "setup: fetching an Azure server (Azurite)" >&2
+  rm -rf "$place" && mkdir -p "$place" && cp scripts/azure_server/package*.json "$place"
+  if command -v npm >/dev/null &&
+    npm ci --prefix "$place" --omit=optional --ignore-scripts --no-audit --no-fund --loglevel=error >/dev/null 2>&1; then
+    sha256sum <"$lock" >"$place/.made"
+  else
+    echo "setup: no Azure server here (it takes npm), its tests are skipped" >&2
+  fi
+}
+azure_server &
+azure=$!
 
 # Unpacked, not installed: nothing is started, no user is made and no right is needed.
 packages="openssh-server libwrap0 pgbouncer libc-ares2 libevent-2.1-7 bubblewrap"
@@ -67,3 +83,5 @@ if ! pinned; then
     "-DoutputDirectory=$PWD/$programs/rest" >/dev/null 2>&1 && pinned ||
     echo "setup: no REST catalog here (it takes mvn), its tests are skipped" >&2
 fi
+
+wait "$azure"

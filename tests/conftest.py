@@ -20,12 +20,13 @@ from hypothesis.internal.conjecture.providers import HypothesisProvider
 from xdist.scheduler import LoadGroupScheduling, Scheduling
 
 import samples
+from azure_server import azure_server  # noqa: F401 - fixture
 from instep import logs, redaction
 from instep.sources.sqlite import connect
 from mariadb import mariadb, mariadb_server  # noqa: F401 - fixtures
 from postgres_server import Database, Server, launch, make_database
 from rest_catalog import rest_catalog, rest_jvm  # noqa: F401 - fixtures
-from s3_server import bucket, s3_server  # noqa: F401 - fixtures
+from s3_server import bucket, container, s3_server  # noqa: F401 - fixtures
 from statements import share_compiled
 
 share_compiled()
@@ -54,7 +55,7 @@ if not RANDOM:
     HypothesisProvider._maybe_draw_constant = lambda *_, **__: None  # type: ignore[method-assign]
 
 _numbers = itertools.count(1)
-SERVERS = {"make_world", "mariadb_server", "postgres_server", "rest_jvm", "s3_server"}
+SERVERS = {"azure_server", "bucket", "make_world", "mariadb_server", "postgres_server", "rest_jvm", "s3_server"}
 """Fixtures whose tests talk to a real server: too slow for the tests that run all the time."""
 SESSIONS = {"spark", "spark_session"}
 """Fixtures with the Spark session of a process: one process of a run starts it, and its code gets warm once."""

@@ -7,7 +7,7 @@ import os
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -24,7 +24,7 @@ SECRET = "wJalrXUtnFEMIcanary"
 
 @dataclass(frozen=True)
 class Bucket:
-    """`io` are the properties that reach it."""
+    """A bucket of an S3-compatible store. `io` are the properties that reach it."""
 
     name: str
     endpoint: str
@@ -48,6 +48,32 @@ class Bucket:
         return S3FileSystem(
             access_key="AKIACANARY", secret_key=SECRET, endpoint_override=host, scheme="http", region="us-east-1"
         )
+
+    @property
+    def secret(self) -> str:
+        """What may appear nowhere."""
+        return SECRET
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """What delta-rs is told of it."""
+        return {
+            "AWS_ENDPOINT_URL": self.endpoint, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1",
+            "AWS_ACCESS_KEY_ID": "AKIACANARY", "AWS_SECRET_ACCESS_KEY": SECRET,
+        }  # fmt: skip
+
+    @property
+    def unreachable(self) -> Bucket:
+        """The same at a port where nothing listens."""
+        return replace(self, endpoint="http://127.0.0.1:1")
+
+    @property
+    def missing(self) -> str:
+        """The URI of a bucket that is not there."""
+        return replace(self, name="no-such-bucket").uri
+
+    def make(self) -> None:
+        urlopen(Request(f"{self.endpoint}/{self.name}", method="PUT"), timeout=30).close()
 
     def names(self, below: str = "") -> list[str]:
         """Every object's key below a prefix, in order."""
@@ -97,6 +123,24 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture
 def bucket(s3_server: str) -> Bucket:
     """An empty bucket for this test alone."""
-    made = Bucket(f"test-{os.getpid()}-{next(_numbers)}", s3_server)
-    urlopen(Request(f"{s3_server}/{made.name}", method="PUT"), timeout=30).close()
+    return new_bucket("s3", s3_server)
+
+
+@pytest.fixture
+def container(azure_server: str) -> Bucket:
+    """The same in Azure."""
+    return new_bucket("azure", azure_server)
+
+
+@pytest.fixture(params=["s3", "azure"])
+def each_bucket(request: pytest.FixtureRequest) -> Bucket:
+    """The same in each store: for a module that tests what all of them have to do, `bucket = each_bucket`."""
+    return new_bucket(request.param, request.getfixturevalue(f"{request.param}_server"))
+
+
+def new_bucket(store: str, server: str) -> Bucket:
+    from azure_server import Container
+
+    made = {"s3": Bucket, "azure": Container}[store](f"test-{os.getpid()}-{next(_numbers)}", server)
+    made.make()
     return made

@@ -65,7 +65,7 @@ def test_rows_are_put_back(lake: Shop) -> None:
 
 
 def test_a_wrong_place_is_named(lake: Shop) -> None:
-    lake.write(text=TABLES.replace("warehouse: lake", "warehouse: gs://bucket/lake"))
+    lake.write(text=TABLES.replace("warehouse: lake", "warehouse: hdfs://bucket/lake"))
     said = lake.run("destination", "test", "lake")
     assert said.code == 4
-    assert "gs://bucket/lake is neither a folder nor in S3" in said.err
+    assert "hdfs://bucket/lake is neither a folder nor in an object store" in said.err

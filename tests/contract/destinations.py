@@ -115,12 +115,12 @@ def postgres_by_spark(folder: Path, database: Database, start: SparkStart) -> Po
     return made
 
 
-def delta_in_s3(bucket: Bucket) -> Destination:
+def delta_in_bucket(bucket: Bucket) -> Destination:
     """An empty bucket for Delta tables."""
     return DeltaDestination(DeltaConfig.resolved(name="lake", warehouse=f"{bucket.uri}/a lake", properties=bucket.io))
 
 
-def iceberg_in_s3(folder: Path, bucket: Bucket) -> Destination:
+def iceberg_in_bucket(folder: Path, bucket: Bucket) -> Destination:
     """An empty bucket for a lake whose catalog is a file here."""
     properties = {**bucket.io, "uri": f"sqlite:///{folder / 'catalog.db'}"}
     return IcebergDestination(

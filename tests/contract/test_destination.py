@@ -14,7 +14,14 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 import pytest
 
-from destinations import DESTINATIONS, delta_in_s3, iceberg_in_s3, iceberg_over_rest, postgres, postgres_by_spark
+from destinations import (
+    DESTINATIONS,
+    delta_in_bucket,
+    iceberg_in_bucket,
+    iceberg_over_rest,
+    postgres,
+    postgres_by_spark,
+)
 from instep.destinations import facets
 from instep.destinations.base import Commit, FileWorkers, LoadOutcome, Merge, TableSize
 from instep.destinations.facets import Destination
@@ -53,11 +60,15 @@ SERVED = (
     pytest.param("postgres", marks=pytest.mark.server),
     pytest.param("postgres by Spark", marks=[pytest.mark.server, *SPARK]),
     *(
-        pytest.param(f"{kind} in S3", marks=[pytest.mark.server, pytest.mark.slow, pytest.mark.drawn(2)])
+        pytest.param(f"{kind} in {store}", marks=[pytest.mark.server, pytest.mark.slow, pytest.mark.drawn(drawn)])
+        for store, drawn in (("S3", 2), ("Azure", 4))
         for kind in ("delta", "iceberg")
     ),
     pytest.param("iceberg over REST", marks=pytest.mark.server),
 )
+
+
+STORES = {"S3": "bucket", "Azure": "container"}
 
 
 @pytest.fixture(params=[*sorted(DESTINATIONS), "duckdb, rows as if they were wide", *SERVED])
@@ -70,10 +81,10 @@ def destination(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pyt
     if request.param == "postgres by Spark":
         session = request.getfixturevalue("spark")
         return postgres_by_spark(tmp_path, request.getfixturevalue("postgres"), lambda: session)
-    if request.param == "delta in S3":
-        return delta_in_s3(request.getfixturevalue("bucket"))
-    if request.param == "iceberg in S3":
-        return iceberg_in_s3(tmp_path, request.getfixturevalue("bucket"))
+    kind, _, store = request.param.partition(" in ")
+    if store in STORES:
+        bucket = request.getfixturevalue(STORES[store])
+        return delta_in_bucket(bucket) if kind == "delta" else iceberg_in_bucket(tmp_path, bucket)
     if request.param == "iceberg over REST":
         return iceberg_over_rest(tmp_path, request.getfixturevalue("rest_catalog"))
     return DESTINATIONS[request.param](tmp_path)

@@ -144,8 +144,8 @@ def test_tables_of_others_are_left_alone(tmp_path: Path) -> None:
 
 
 def test_another_object_store_is_refused() -> None:
-    with pytest.raises(ConnectError, match="neither a folder nor in S3"):
-        DeltaDestination(DeltaConfig.resolved(name="lake", warehouse="gs://bucket/lake"))
+    with pytest.raises(ConnectError, match="neither a folder nor in an object store"):
+        DeltaDestination(DeltaConfig.resolved(name="lake", warehouse="hdfs://bucket/lake"))
 
 
 def test_what_dead_runs_left_is_removed(shop: Warehouse) -> None:

@@ -18,6 +18,7 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform
 
 from instep.crash import VARIABLE, Crashed
 from instep.destinations.base import Commit, MaintenanceSpec, Merge
+from instep.destinations.iceberg.maintain import expire
 from instep.destinations.iceberg.maintain import maintain as iceberg_maintain
 from instep.destinations.iceberg.maintain.compact_task import pack
 from instep.errors import Conflict, Fenced
@@ -223,6 +224,17 @@ def test_nothing_is_deleted_while_a_manifest_cannot_be_read(lake: Lake) -> None:
     done = lake.maintain(replace(EAGER, max_snapshot_age=9, min_files=99))
     assert "orphans were not looked for" in done.notes[0]
     assert lost.exists()
+
+
+def test_nothing_is_deleted_where_files_are_listed_by_other_names(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No file would be one that a snapshot names, and all of them orphans."""
+    for path in [*lake.on_disk(), *lake.on_disk("metadata")]:
+        old(path, 4)
+    files, listed = lake.on_disk(), expire._listed
+    monkeypatch.setattr(expire, "_listed", lambda *of: ((f"/other{p}", *rest) for p, *rest in listed(*of)))
+    done = lake.maintain(replace(EAGER, max_snapshot_age=9, min_files=99))
+    assert "does not show" in done.notes[0]
+    assert lake.on_disk() == files
 
 
 def test_a_dry_run_tells_what_would_be_done(lake: Lake) -> None:

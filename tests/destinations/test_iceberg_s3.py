@@ -1,4 +1,4 @@
-"""A lake in an object store: what is kept, what is put together and what goes, by a real S3 server."""
+"""A lake in an object store: what is kept, what is put together and what goes, by real servers of S3 and Azure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from instep.errors import DestinationError
 from instep.schema.changes.describe import TableRemoved
 from instep.schema.planning.step import step
 from lake import REF, create, rows_of
-from s3_server import SECRET, Bucket
+from s3_server import SECRET, Bucket, each_bucket
+
+bucket = each_bucket
 
 ROWS = [{"id": n, "name": f"n{n}", "size": n} for n in range(4)]
 
@@ -112,11 +114,11 @@ def test_every_check_passes_and_a_wrong_place_is_named(bucket: Bucket, tmp_path:
     good = IcebergDestination(config(bucket, tmp_path))
     assert [c.detail for c in check_lake(good.lake) if not c.ok] == []
     wrong = IcebergDestination(
-        IcebergConfig.resolved(name="lake", warehouse="s3://no-such-bucket/lake", properties={**good.config.properties})
+        IcebergConfig.resolved(name="lake", warehouse=f"{bucket.missing}/lake", properties={**good.config.properties})
     )
     [said] = [c for c in wrong.lifecycle.test() if not c.ok]
     assert "no-such-bucket" in f"{said.detail} {said.hint}"
-    assert SECRET not in f"{said} {wrong.config} {wrong.lake}"
+    assert bucket.secret not in f"{said} {wrong.config} {wrong.lake}"
 
 
 def test_a_catalog_file_needs_a_place_of_its_own(bucket: Bucket) -> None:
@@ -158,7 +160,29 @@ JAVA: list[tuple[str, dict[str, str], dict[str, str]]] = [
         {"s3.path-style-access": "false"},
     ),
     ("s3://b/lake", {"io-impl": "own.Io"}, {}),
+    (
+        "abfss://c@acc.dfs.core.windows.net/lake",
+        {"adls.account-key": "k", "adls.sas-token": "t", "adls.blob-storage-authority": "127.0.0.1:1"},
+        {
+            "io-impl": "org.apache.iceberg.azure.adlsv2.ADLSFileIO",
+            "adls.auth.shared-key.account.name": "acc",
+            "adls.auth.shared-key.account.key": "k",
+            "adls.sas-token.acc.dfs.core.windows.net": "t",
+            "adls.connection-string.acc.dfs.core.windows.net": "https://127.0.0.1:1/acc",
+        },
+    ),
 ]
+
+
+@pytest.mark.parametrize("name", ["account-key", "sas-token", "client-secret", "connection-string", "token"])
+def test_no_setting_of_spark_holds_a_login(name: str) -> None:
+    properties = {f"adls.{name}": SECRET, "uri": "http://127.0.0.1:1"}
+    warehouse = "abfss://c@acc.dfs.core.windows.net/lake"
+    lake = IcebergDestination(
+        IcebergConfig.resolved(name="lake", warehouse=warehouse, catalog="rest", properties=properties)
+    ).lake
+    assert SECRET not in str(lake.spark_conf())
+    assert SECRET in str(lake.spark_secrets())
 
 
 @pytest.mark.parametrize(("warehouse", "properties", "expected"), JAVA)

@@ -159,7 +159,7 @@ def test_maintenance_of_one_shard_is_about_its_own_files(lake: Shop) -> None:
 @pytest.mark.server
 @pytest.mark.slow
 def test_shards_in_an_object_store(tmp_path: Path, bucket: Bucket) -> None:
-    with opened(tmp_path, destinations.delta_in_s3(bucket)) as shop:
+    with opened(tmp_path, destinations.delta_in_bucket(bucket)) as shop:
         shop.run(MAKE, *ROWS)
         with ThreadPoolExecutor(3) as pool:
             reports = list(pool.map(lambda shard: shard.sync(), shop.shards.values()))

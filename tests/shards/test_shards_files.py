@@ -337,7 +337,7 @@ def _while_spark_merges(shop: Shop, spark: Any) -> None:
 
 @pytest.mark.slow
 def test_in_an_object_store(tmp_path: Path, bucket: Bucket) -> None:
-    with opened(tmp_path, destinations.iceberg_in_s3(tmp_path, bucket), "ab") as shop:
+    with opened(tmp_path, destinations.iceberg_in_bucket(tmp_path, bucket), "ab") as shop:
         shop.run(MAKE, *ROWS)
         shop.sync()
         untouched = files(shop, "b")

@@ -192,3 +192,11 @@ class TestArchive:
             assert (first, second) == (True, False)
         with archive._alone(made) as again:
             assert again
+
+
+def test_tables_in_azure_need_a_jar_of_the_user(tmp_path: Path) -> None:
+    conf = {"spark.sql.catalog.lake.io-impl": jars.ADLS_IO}
+    with pytest.raises(SetupError, match="without the jar iceberg-azure-bundle") as caught:
+        jars.stores(conf, str(tmp_path))
+    assert f"{jars.AZURE}:{jars.ICEBERG.version}" in str(caught.value.hint)
+    assert jars.stores(conf, str(tmp_path), [f"/jars/{jars.AZURE}-{jars.ICEBERG.version}.jar"]) == []

@@ -1,4 +1,4 @@
-"""Paths in an S3-compatible store: what they are called, what is there, and who may make it."""
+"""Paths in object stores: what they are called, what is there, and who may make it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instep.errors import ConnectError
+from instep.stage.files.buckets import account_of, azure_filesystem
 from instep.stage.files.object_store import ObjectPath, files_below, is_object, opened, path_at
-from s3_server import SECRET, Bucket
+from s3_server import SECRET, Bucket, each_bucket
+
+bucket = each_bucket
 
 # uri -> name, parent, key
 PATHS = [
@@ -29,14 +32,51 @@ def test_names(uri: str, name: str, parent: str, key: str) -> None:
     assert (path.name, str(path.parent), path.key) == (name, parent, key)
 
 
-# uri -> whether it is one in S3
-URIS = [("s3://b/x", True), ("s3a://b", True), ("s3", False), ("gs://b/x", False), ("/s3://x", False), ("", False)]
+# uri -> whether it is one in an object store
+URIS = [
+    ("s3://b/x", True), ("s3a://b", True), ("gs://b/x", True), ("abfs://c/x", True), ("abfss://c@acc.dfs.x/x", True),
+    ("s3", False), ("http://b/x", False), ("wasb://b/x", False), ("/s3://x", False), ("", False),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("uri", "expected"), URIS)
-def test_which_uris_are_in_s3(uri: str, expected: bool) -> None:
+def test_which_uris_are_in_object_stores(uri: str, expected: bool) -> None:
     assert is_object(uri) == expected
     assert isinstance(path_at(uri, {}), ObjectPath) == expected
+
+
+# the first part of the URI, adls.account-name -> container and account, or what is wrong
+ACCOUNTS = [
+    ("box@shop.dfs.core.windows.net", "", ("box", "shop")),
+    ("box@shop.blob.core.windows.net", "shop", ("box", "shop")),
+    ("box", "shop", ("box", "shop")),
+    ("box", "", "names no storage account"),
+    ("box@shop.dfs.core.windows.net", "other", "names the account shop, and adls.account-name other"),
+    ("box@shop.dfs.core.windows.net.evil.example", "", "is not the host of an Azure storage account"),
+    ("box@127.0.0.1:80", "shop", "is not the host of an Azure storage account"),
+    ("box@evil.example#.dfs.core.windows.net", "", "is not the host of an Azure storage account"),
+    ("box@a/b.dfs.core.windows.net", "", "is not the host of an Azure storage account"),
+]
+
+
+@pytest.mark.parametrize(("first", "account", "expected"), ACCOUNTS)
+def test_which_account_is_reached(first: str, account: str, expected: tuple[str, str] | str) -> None:
+    """Keys are sent to it: no URI leads them to another host."""
+    io = {"adls.account-name": account} if account else {}
+    if isinstance(expected, tuple):
+        assert account_of(first, io) == expected
+        return
+    for reach in (account_of, azure_filesystem):
+        with pytest.raises(ConnectError, match=expected):
+            reach(first, io)
+
+
+@pytest.mark.parametrize("name", ["connection-string", "token", "anon", "account-host"])
+def test_a_login_that_would_not_be_used_is_refused(name: str) -> None:
+    io = {"adls.account-name": "shop", f"adls.{name}": "x"}
+    for reach in (ObjectPath("abfs://box/x", io).exists, ObjectPath("abfs://box/x", io).open):
+        with pytest.raises(ConnectError, match=f"adls.{name} is not read"):
+            reach()
 
 
 def test_what_is_shown_and_sent() -> None:
@@ -93,7 +133,7 @@ def test_what_is_not_there(bucket: Bucket) -> None:
     assert list(files_below(path)) == []
     assert path.is_dir()
     with pytest.raises(ConnectError, match="there is no such bucket"):
-        ObjectPath("s3://no-such-bucket/x", bucket.io).create(b"")
+        ObjectPath(f"{bucket.missing}/x", bucket.io).create(b"")
 
 
 def test_an_object_is_asked_for_once_until_another_takes_its_place(

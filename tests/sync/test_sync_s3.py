@@ -1,4 +1,4 @@
-"""Syncs into warehouses in an object store, and from one, by a real S3 server: the same promises as on a disk."""
+"""Syncs into warehouses in object stores, and from one, by real servers: the same promises as on a disk."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from instep.sources.files.config import FilesConfig
 from instep.sources.files.source import FilesSource
 from instep.sync.quarantine.replay import replay, total
 from instep.sync.schema_changes.undo import apply_undo, find, prepare
-from s3_server import Bucket
+from s3_server import Bucket, each_bucket
 from sync_world import MakeWorld, World, counts, preset
+
+bucket = each_bucket
 
 SETUP = (
     "CREATE TABLE t (id INTEGER PRIMARY KEY, a TEXT, n INTEGER)",

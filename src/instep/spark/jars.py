@@ -63,6 +63,9 @@ DELTA = (
 )
 """For Spark as a reader of Delta tables; our own tasks and commits need none of them."""
 S3_IO = "org.apache.iceberg.aws.s3.S3FileIO"
+ADLS_IO = "org.apache.iceberg.azure.adlsv2.ADLSFileIO"
+AZURE = "iceberg-azure-bundle"
+"""The jar with what `ADLS_IO` needs, which is the user's to add."""
 AWS = Jar(
     "org.apache.iceberg",
     "iceberg-aws-bundle",
@@ -178,9 +181,14 @@ def classpath(cache: str = "", extra: tuple[str, ...] = ()) -> list[Path]:
     return [*ensure(cache=cache), *map(Path, extra), *spark_jars()]
 
 
-def stores(conf: Mapping[str, str], cache: str = "") -> list[Path]:
+def stores(conf: Mapping[str, str], cache: str = "", extra: Sequence[str] = ()) -> list[Path]:
     """Return the jars for the object stores that these Spark settings name: last on the class path, so that the archive
-    of those before them holds."""
+    of those before them holds. SetupError if tables in Azure need a jar that is not among `extra`."""
+    if ADLS_IO in conf.values() and not any(Path(jar).name.startswith(AZURE) for jar in extra):
+        raise SetupError(
+            f"Spark cannot read tables in Azure without the jar {AZURE}",
+            hint=f"fetch org.apache.iceberg:{AZURE}:{ICEBERG.version} and name it in spark.jars of instep.yml",
+        )
     return [*ensure([AWS], cache)] if S3_IO in conf.values() else []
 
 

@@ -146,7 +146,7 @@ def start_settings(settings: SparkSettings) -> dict[str, str]:
     Fetches the pinned jars if they are not there; raises SetupError if that fails.
     """
     conf = {key: value for key, value in own_settings(settings).items() if key.startswith(CATALOG)}
-    files = [*jars.ensure(cache=settings.cache), *jars.stores(conf, settings.cache)]
+    files = [*jars.ensure(cache=settings.cache), *jars.stores(conf, settings.cache, settings.jars)]
     paths = [*map(str, files), *settings.jars]
     return {
         **conf,

@@ -149,7 +149,7 @@ def _shared_settings(settings: SparkSettings) -> dict[str, Any]:
     conf = {key: value for key, value in settings.conf.items() if not key.startswith(CATALOG)}
     from instep.spark import jars
 
-    stores = [*map(str, jars.stores(configuration(settings), settings.cache))]
+    stores = [*map(str, jars.stores(configuration(settings), settings.cache, settings.jars))]
     files = [*settings.jars, *settings.drivers, *stores]
     changed = {file: Path(file).stat().st_mtime_ns for file in files if Path(file).is_file()}
     return {**values, "conf": conf, "stores": stores, "changed": changed}

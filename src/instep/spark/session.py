@@ -163,7 +163,7 @@ def _ensure_jvm(settings: SparkSettings, conf: Mapping[str, str]) -> None:
             return  # somebody else's gateway: a notebook or spark-submit
         _forget_gateway()
     java = find_java()
-    jvm = _launch(java, settings, [*jars.stores(conf, settings.cache), *map(Path, settings.drivers)])
+    jvm = _launch(java, settings, [*jars.stores(conf, settings.cache, settings.jars), *map(Path, settings.drivers)])
     _adopt(jvm)
     _jvm = jvm
     atexit.register(jvm.leave)
@@ -318,7 +318,7 @@ _DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
 def _cluster(settings: SparkSettings, conf: Mapping[str, str]) -> dict[str, str]:
     """Return `conf` with what a remote master needs; settings of both are joined."""
     find_java()
-    own = [*jars.ensure(cache=settings.cache), *jars.stores(conf, settings.cache)]
+    own = [*jars.ensure(cache=settings.cache), *jars.stores(conf, settings.cache, settings.jars)]
     files = [*map(str, own), *settings.jars, *settings.drivers]
     given = {key: [conf[key]] if conf.get(key) else [] for key in (_JARS, _DRIVER_PATH, _DRIVER_OPTIONS)}
     out = {

@@ -45,7 +45,7 @@ class DeltaConfig(DeltaDestinationSection):
 
 def warehouse_of(config: DeltaConfig, part: tuple[str, str] | None = None) -> Warehouse:
     """Return the warehouse; `part` limits it to one shard. Raises ConnectError for a place that is neither a folder
-    nor in S3."""
+    nor in an object store."""
     if is_object(config.warehouse):
         place = ObjectPath(config.warehouse.rstrip("/"), as_text(config.properties))
         return ObjectWarehouse(place, config.undo_days, part)

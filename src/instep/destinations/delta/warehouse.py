@@ -318,8 +318,8 @@ def local_root(warehouse: str) -> Path:
     """Return the folder that a project file names; ConnectError for an object store."""
     if "://" in warehouse and not warehouse.startswith("file://"):
         raise ConnectError(
-            f"the Delta warehouse {warehouse} is neither a folder nor in S3",
-            hint="name a folder, such as `warehouse: lake`, or `s3://bucket/prefix`; Iceberg takes other stores, too",
+            f"the Delta warehouse {warehouse} is neither a folder nor in an object store",
+            hint="name a folder, such as `warehouse: lake`, or `s3://`, `gs://` or `abfss://` and a place there",
         )
     return Path(unquote(warehouse.removeprefix("file://"))).absolute()
 

@@ -127,7 +127,7 @@ class PostgresServer(SqlDatabase):
 
     @cached_property
     def area(self) -> StagingArea:
-        """Return the folder or bucket to which tasks write; ConnectError if that is neither a folder nor in S3."""
+        """Return the folder or bucket to which tasks write; ConnectError if that is neither a folder nor in a store."""
         made = StagingArea.of(self.config.staging, as_text(self.config.properties))
         return replace(made, uri=f"{made.uri}/{self.config.name}")
 

@@ -24,7 +24,7 @@ Files = Sequence[StagedFile]
 @dataclass(frozen=True)
 class StagingArea:
     """Place of a database's staged files and quarantine: `uri` is a folder of this
-    machine or a place in S3, which tasks on other machines reach as well, by `io`."""
+    machine or a place in an object store, which tasks on other machines reach as well, by `io`."""
 
     uri: str
     io: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -35,8 +35,8 @@ class StagingArea:
         if is_object(place):
             return cls(place.rstrip("/"), properties)
         if "://" in place and not place.startswith("file://"):
-            hint = "name a folder, or `s3://bucket/prefix` with `properties`"
-            raise ConnectError(f"staging {place} is neither a folder nor in S3", hint=hint)
+            hint = "name a folder, or `s3://`, `gs://` or `abfss://` with `properties`"
+            raise ConnectError(f"staging {place} is neither a folder nor in an object store", hint=hint)
         return cls(path_at(place, {}).absolute().as_uri())  # type: ignore[union-attr]
 
     def folder(self, place: str) -> str:
@@ -67,7 +67,7 @@ class StagingArea:
             delete_files(quarantine, self.io, [n for n in children(quarantine, self.io) if n.startswith(gone)])
 
     def local_files(self, folder: Path, files: Files) -> Files:
-        """Return the files on this machine: those in S3 are copied into `folder`."""
+        """Return the files on this machine: those in a bucket are copied into `folder`."""
         if not is_object(self.uri):
             return files
         with ThreadPoolExecutor(THREADS, thread_name_prefix="staged") as pool:

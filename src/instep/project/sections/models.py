@@ -114,7 +114,7 @@ class IcebergDestinationSection(DestinationSection):
 
 class DuckDbDestinationSection(DestinationSection):
     """`path` of the database file; staged files and quarantine are in a folder beside it, or in `staging`: a folder,
-    or `s3://bucket/prefix`, which `properties` reach. A run waits `lock_timeout` seconds for a file that another
+    or a place in a bucket, which `properties` reach. A run waits `lock_timeout` seconds for a file that another
     program holds. The others are as for a lake."""
 
     files: ClassVar[tuple[str, ...]] = ("path", "staging")
@@ -125,7 +125,7 @@ class DuckDbDestinationSection(DestinationSection):
 
 
 class PostgresDestinationSection(DestinationSection):
-    """A database. `staging` is the folder of staged files and of quarantine, or `s3://bucket/prefix`, which
+    """A database. `staging` is the folder of staged files and of quarantine, or a place in a bucket, which
     `properties` reach. A run waits `lock_timeout` seconds for a table that another session has locked. From `copy_rows`
     staged rows on tasks of Spark copy them. The others are as for a lake."""
 
@@ -151,7 +151,7 @@ class PostgresDestinationSection(DestinationSection):
 
 
 class DeltaDestinationSection(DestinationSection):
-    """`warehouse` is the folder of the tables, one a folder, or `s3://bucket/prefix`, which `properties` reach. Upserts
+    """`warehouse` is the folder of the tables, one a folder, or a place in a bucket, which `properties` reach. Upserts
     of tables with more than `upsert_rows` rows (in whole compares, with four times as many), and rewrites of their
     columns, are done by tasks of Spark. The others are as for Iceberg."""
 

@@ -1,4 +1,4 @@
-"""Paths in S3-compatible stores, with those methods of pathlib's paths that tables in folders need.
+"""Paths in object stores, with those methods of pathlib's paths that tables in folders need.
 
 Every write is whole or not there at all, and `create` makes an object only where there is none, whoever else tries.
 """
@@ -10,23 +10,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from instep.errors import ConnectError, StageError
+from instep.stage.files.buckets import SCHEMES, bucket_hint, open_bucket
 from instep.stage.files.place import StorageFolder, local
-
-if TYPE_CHECKING:
-    from obstore.store import ClientConfig
-
-SCHEMES = ("s3", "s3a", "s3n")
-_WORDS = {
-    "s3.endpoint": "endpoint",
-    "s3.region": "region",
-    "s3.access-key-id": "access_key_id",
-    "s3.secret-access-key": "secret_access_key",
-    "s3.session-token": "session_token",
-    "client.region": "region",
-}
 
 
 @dataclass(frozen=True)
@@ -73,7 +61,8 @@ class ObjectPath:
 
     @property
     def _store(self) -> Any:
-        return _store(self._bucket.partition("://")[2], frozenset(self.io.items()))
+        scheme, _, netloc = self._bucket.partition("://")
+        return open_bucket(scheme, netloc, frozenset(self.io.items()))
 
     def is_relative_to(self, other: Any) -> bool:
         return f"{self.uri}/".startswith(f"{str(other).rstrip('/')}/")
@@ -207,7 +196,7 @@ AnyPath = Path | ObjectPath
 
 
 def path_at(uri: str, io: Mapping[str, str]) -> AnyPath:
-    """Return a place in S3, or on a disk of this machine."""
+    """Return a place in an object store, or on a disk of this machine."""
     return ObjectPath(uri, io) if is_object(uri) else local(uri)
 
 
@@ -229,28 +218,13 @@ def files_below(folder: AnyPath) -> Iterator[tuple[AnyPath, Stat]]:
 
 
 def is_object(uri: str) -> bool:
-    """Return whether a URI names a place in an S3-compatible store."""
+    """Return whether a URI names a place in an object store."""
     return uri.partition("://")[0] in SCHEMES and "://" in uri
 
 
 @lru_cache(1_000)
 def _cached_bytes(uri: str, mark: str, io: frozenset[tuple[str, str]]) -> bytes:
     return ObjectPath(uri, dict(io)).read_bytes()
-
-
-@lru_cache(64)
-def _store(bucket: str, io: frozenset[tuple[str, str]]) -> Any:
-    """Open the bucket; without keys among the properties they come from the environment or the machine's role."""
-    from obstore.store import S3Store
-
-    options = dict(io)
-    config: dict[str, Any] = {word: options[name] for name, word in _WORDS.items() if options.get(name)}
-    if options.get("s3.force-virtual-addressing", "").casefold() == "true":
-        config["virtual_hosted_style_request"] = True
-    client: ClientConfig = {"timeout": "60s", "connect_timeout": "10s"}
-    if str(config.get("endpoint", "")).startswith("http://"):
-        client["allow_http"] = True
-    return S3Store(bucket, client_options=client, **config)
 
 
 @contextmanager
@@ -263,17 +237,26 @@ def _reached(uri: str, *, writing: bool = False) -> Iterator[None]:
     except (exceptions.UnauthenticatedError, exceptions.PermissionDeniedError) as error:
         hint = "check the keys among the properties, and what their policy allows"
         raise ConnectError(f"{uri}: the store refuses: {_first(error)}", hint=hint) from None
-    except FileNotFoundError:
-        if not writing:
+    except FileNotFoundError as error:
+        if not writing and not _no_bucket(error):
             raise
-        raise ConnectError(f"{uri}: there is no such bucket", hint="check its name, and s3.endpoint") from None
+        raise _missing(uri) from None
     except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
         raise
     except exceptions.BaseError as error:
-        if "NoSuchBucket" in str(error):
-            raise ConnectError(f"{uri}: there is no such bucket", hint="check its name, and s3.endpoint") from None
-        hint = "check s3.endpoint, s3.region and the bucket's name"
+        if _no_bucket(error):
+            raise _missing(uri) from None
+        hint = bucket_hint(uri.partition("://")[0])
         raise StageError(f"{uri}: the store does not do what was asked: {_first(error)}", hint=hint) from None
+
+
+def _no_bucket(error: BaseException) -> bool:
+    """Return whether the store says that the bucket itself is missing."""
+    return any(code in str(error) for code in ("NoSuchBucket", "ContainerNotFound"))
+
+
+def _missing(uri: str) -> ConnectError:
+    return ConnectError(f"{uri}: there is no such bucket", hint=bucket_hint(uri.partition("://")[0]))
 
 
 def _first(error: BaseException) -> str:

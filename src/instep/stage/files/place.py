@@ -59,15 +59,12 @@ class StorageFolder:
 
         if self.local is not None:
             return fs.LocalFileSystem(), str(self.local / name)
-        from pyiceberg.io.pyarrow import PyArrowFileIO
-
-        from instep.stage.files import pyiceberg_code  # noqa: F401 - no property names code
-        from instep.stage.files.pyiceberg_code import RemoteFileIO
+        from instep.stage.files.pyiceberg_code import BucketFileIO, RemoteFileIO
 
         kind, _, rest = self.child(name).partition("://")
         host, _, path = rest.partition("/")  # a `?` or `#` in it is part of a name
-        scheme, netloc, root = PyArrowFileIO.parse_location(f"{kind}://{host}/", dict(self.io))
-        opens = RemoteFileIO if self.io.get(LOCAL_FILES) == "false" else PyArrowFileIO
+        scheme, netloc, root = BucketFileIO.parse_location(f"{kind}://{host}/", dict(self.io))
+        opens = RemoteFileIO if self.io.get(LOCAL_FILES) == "false" else BucketFileIO
         return opens(dict(self.io)).fs_by_scheme(scheme, netloc), f"{root.rstrip('/')}/{path}"
 
 

@@ -2,7 +2,8 @@
 
 Properties of catalogs and tables, and answers of catalog servers, may name a class that pyiceberg imports and calls.
 Here the classes of its own file systems are known, and any other name is refused: whoever opens a catalog or a file of
-a table imports these functions, which stand in the place of pyiceberg's.
+a table imports these functions, which stand in the place of pyiceberg's. So do those for containers of Azure, of whose
+names pyiceberg knows one form.
 
 Files of object stores alone: for tables of catalogs whose word is not trusted with files of this machine.
 """
@@ -20,6 +21,7 @@ from pyiceberg.typedef import EMPTY_DICT
 
 from instep.egress.guard import BUCKETS
 from instep.errors import DestinationError
+from instep.stage.files.buckets import AZURE, azure_filesystem, container_path
 from instep.stage.files.names import LOCAL_FILES
 
 if TYPE_CHECKING:
@@ -40,8 +42,17 @@ def _check(scheme: str) -> None:
         )
 
 
-class RemoteFileIO(PyArrowFileIO):
-    """pyiceberg's own file system, which opens nothing of this machine."""
+class BucketFileIO(PyArrowFileIO):
+    """pyiceberg's own file system, also of storage accounts that only the URI names."""
+
+    def _initialize_fs(self, scheme: str, netloc: str | None = None) -> FileSystem:
+        if scheme in AZURE:
+            return azure_filesystem(netloc or "", self.properties)
+        return super()._initialize_fs(scheme, netloc)
+
+
+class RemoteFileIO(BucketFileIO):
+    """The same, which opens nothing of this machine."""
 
     def _initialize_fs(self, scheme: str, netloc: str | None = None) -> FileSystem:
         _check(scheme)
@@ -50,22 +61,26 @@ class RemoteFileIO(PyArrowFileIO):
 
 _OWN = frozenset({pyiceberg.io.ARROW_FILE_IO, pyiceberg.io.FSSPEC_FILE_IO})
 _PLACES = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
-_import_own = pyiceberg.io._import_file_io
+_parse_own = PyArrowFileIO.parse_location
 C = TypeVar("C", bound="Catalog")
 
 
 def _import_file_io(io_impl: str, properties: dict[str, Any]) -> FileIO | None:
-    name = io_impl
-    if name not in _OWN:
-        raise _refused("py-io-impl", name)
-    if name == pyiceberg.io.ARROW_FILE_IO or properties.get(LOCAL_FILES) == "false":
-        return _arrow(properties)
-    return _import_own(name, properties)
+    if io_impl not in _OWN:
+        raise _refused("py-io-impl", io_impl)
+    return _arrow(properties)  # also of Azure, for which pyiceberg would import adlfs
 
 
 def _arrow(properties: dict[str, str]) -> FileIO:
     remote = properties.get(LOCAL_FILES) == "false"
-    return RemoteFileIO(properties) if remote else PyArrowFileIO(properties)
+    return RemoteFileIO(properties) if remote else BucketFileIO(properties)
+
+
+def _parse_location(location: str, properties: dict[str, Any] = EMPTY_DICT) -> tuple[str, str, str]:
+    """Return scheme, bucket and path; pyiceberg's own leaves the account of `CONTAINER@ACCOUNT` in the path, where
+    pyarrow expects the container."""
+    scheme, netloc, path = _parse_own(location, properties)
+    return (scheme, netloc, container_path(netloc) + path[len(netloc) :]) if scheme in AZURE else (scheme, netloc, path)
 
 
 def _refuse_retry(impl: str) -> Any:
@@ -88,6 +103,7 @@ def _refused(name: str, value: str) -> DestinationError:
 
 
 pyiceberg.io._import_file_io = _import_file_io
+PyArrowFileIO.parse_location = staticmethod(_parse_location)  # type: ignore[method-assign]
 pyarrow._import_retry_strategy = _refuse_retry
 locations._import_location_provider = _refuse_locations
 pyiceberg.catalog._import_catalog = _refuse_catalog

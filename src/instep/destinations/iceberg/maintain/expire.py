@@ -33,8 +33,9 @@ from instep.destinations.iceberg.metadata.records import RUN, STATE, is_ours, is
 from instep.destinations.iceberg.metadata.shards import shards_of
 from instep.destinations.iceberg.metadata.updates import remove_ref
 from instep.destinations.iceberg.write.load import load_ours
-from instep.errors import Conflict
+from instep.errors import Conflict, DestinationError
 from instep.schema.maintenance import DAY_MS, Maintenance, expirable_snapshots
+from instep.stage.files.buckets import AZURE, container_path
 from instep.stage.files.place import StorageFolder, children, delete_files, keep_only
 
 Metadata = Mapping[str, Any]
@@ -159,22 +160,36 @@ def _entries(table: Table, manifests: Iterable[ManifestFile], *, live: bool = Fa
 
 
 def plain(uri: str) -> str:
-    """Return a file's path as file systems list it: URIs of one table have more than one spelling."""
+    """Return a URI without its scheme: URIs of one table have more than one spelling."""
     return re.sub(r"^file:/+", "/", uri) if uri.startswith("file:") else uri.split("://", 1)[-1]
+
+
+def listed_path(uri: str) -> str:
+    """Return a file's path as file systems list it."""
+    path = plain(uri)
+    netloc = path.partition("/")[0]
+    return container_path(netloc) + path[len(netloc) :] if uri.partition("://")[0] in AZURE else path
 
 
 def orphans(lake: Lake, ref: Ref, work: MaintenanceSpec) -> list[tuple[str, int]]:
     """Return (path, bytes) of files in the table's folders for data and metadata that no snapshot names, older than
-    the safe age and than every active run. Raises if a manifest cannot be read: then nothing is known."""
+    the safe age and than every active run. Raises if a manifest cannot be read, or if the listing does not show the
+    table's own metadata as they are named: then nothing is known."""
     limit = now_ms() - work.how.orphan_age * DAY_MS
     limit = min(limit, work.live) if work.live is not None else limit
     table = load_ours(lake, ref)[0]
     place = StorageFolder(table.location(), lake.io())
     listed = [f for folder in (*_folders(table), "metadata") for f in _listed(place, folder)]
+    own = listed_path(table.metadata_location)
+    if own.startswith(place.resolve("metadata")[1]) and own not in {path for path, _, _ in listed}:
+        raise DestinationError(
+            f"a listing of {table.location()} does not show {own}, which is there",
+            hint="orphans are not looked for; if no other program maintains the table, report this",
+        )
     old = [(path, size) for path, size, at in listed if at < limit]
     if not old:
         return []
-    named = {plain(f) for f in _named(load_ours(lake, ref)[0])}
+    named = {listed_path(f) for f in _named(load_ours(lake, ref)[0])}
     return [(path, size) for path, size in old if path not in named]
 
 

@@ -156,6 +156,6 @@ class IcebergMaintenance(LakeFacet):
     def _without_orphans(self, ref: Ref, work: MaintenanceSpec, done: Maintained) -> Maintained:
         try:
             count, size = remove(self.lake, ref, orphans(self.lake, ref, work))
-        except OSError as error:
+        except (OSError, DestinationError) as error:
             return replace(done, notes=(*done.notes, f"orphans were not looked for: {error}"))
         return replace(done, orphans=count, orphan_bytes=size)

@@ -23,8 +23,9 @@ from instep.destinations.connection_test import check_writable, has_space, is_wr
 from instep.destinations.iceberg.metadata.catalog_database import address, jdbc_properties
 from instep.errors import ConnectError, DestinationError, InstepError, SetupError
 from instep.project.sections.models import IcebergDestinationSection
-from instep.spark.jars import S3_IO
+from instep.spark.jars import ADLS_IO, S3_IO
 from instep.sqlite_wal import use_wal
+from instep.stage.files.buckets import AZURE, S3, account_of, azure_endpoint
 from instep.stage.files.names import LOCAL_FILES
 from instep.stage.files.object_store import ObjectPath, is_object
 
@@ -33,23 +34,45 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 
-_S3 = ("s3://", "s3a://", "s3n://")
 CATALOGS: Mapping[str, str] = {"rest": "pyiceberg", "sql": "sqlalchemy", "hive": "thrift", "glue": "boto3"}
 """The kinds of catalogs beside our own SQLite file, and the package that each needs."""
 
 
 def for_java(warehouse: str, properties: Mapping[str, str]) -> dict[str, str]:
-    """Return what Spark's catalog needs beside `properties`; nothing for a folder. Tables in S3 are read and written
-    by `S3_IO`, without Hadoop's file systems."""
-    if not warehouse.startswith(_S3) and "s3.endpoint" not in properties:
-        return {}
-    out = {"io-impl": S3_IO} if warehouse.startswith(_S3) else {}
+    """Return what Spark's catalog needs beside `properties`, login included; nothing for a folder. Tables in buckets
+    are read and written by Iceberg's own file systems, without Hadoop's."""
+    scheme, _, rest = warehouse.partition("://")
+    if scheme in AZURE:
+        out = _azure_for_java(rest.partition("/")[0], properties)
+    elif scheme in S3 or "s3.endpoint" in properties:
+        out = _s3_for_java(scheme in S3, properties)
+    else:
+        out = {}
+    return {k: v for k, v in out.items() if k not in properties}
+
+
+def _s3_for_java(whole: bool, properties: Mapping[str, str]) -> dict[str, str]:
+    out = {"io-impl": S3_IO} if whole else {}
     if region := properties.get("s3.region") or properties.get("client.region"):
         out["client.region"] = region
     if "s3.endpoint" in properties:
         virtual = properties.get("s3.force-virtual-addressing", "").casefold() == "true"
         out["s3.path-style-access"] = "false" if virtual else "true"
-    return {k: v for k, v in out.items() if k not in properties}
+    return out
+
+
+def _azure_for_java(netloc: str, properties: Mapping[str, str]) -> dict[str, str]:
+    if "@" not in netloc:
+        return {}  # what Iceberg reads of a URI has the account's host
+    _, account = account_of(netloc, properties)
+    host, out = netloc.partition("@")[2], {"io-impl": ADLS_IO}
+    if key := properties.get("adls.account-key"):
+        out |= {"adls.auth.shared-key.account.name": account, "adls.auth.shared-key.account.key": key}
+    if token := properties.get("adls.sas-token"):
+        out[f"adls.sas-token.{host}"] = token
+    if endpoint := azure_endpoint(account, properties):
+        out[f"adls.connection-string.{host}"] = endpoint
+    return out
 
 
 _BUSY_SECONDS = 60.0
@@ -58,7 +81,7 @@ Metadata = Mapping[str, Any]
 FEW = 20
 VIEW = "instep.view"
 """The property of a view that is ours: what it shows, as JSON."""
-_SECRET = re.compile(r"secret|password|credential|token|key", re.IGNORECASE)
+_SECRET = re.compile(r"secret|password|credential|token|key|connection-string", re.IGNORECASE)
 LAYOUT = """
 CREATE TABLE IF NOT EXISTS iceberg_tables (
     catalog_name VARCHAR(255) NOT NULL, table_namespace VARCHAR(255) NOT NULL, table_name VARCHAR(255) NOT NULL,
@@ -447,7 +470,7 @@ class Lake:
         plain = {k: v for k, v in self._spark_properties.items() if not _SECRET.search(k)}
         if self.is_sqlite:
             plain.pop("uri", None)
-        conf |= {f".{k}": v for k, v in {**plain, **for_java(self.warehouse, plain)}.items()}
+        conf |= {f".{k}": v for k, v in plain.items()}
         return {f"spark.sql.catalog.{self.name}{k}": v for k, v in conf.items()}
 
     def spark_files(self, catalog: str) -> tuple[dict[str, str], dict[str, str]]:
@@ -468,7 +491,8 @@ class Lake:
     @property
     def _spark_properties(self) -> Mapping[str, str]:
         """Return the properties as Spark's catalog calls them: the login of a database is not a part of its URI."""
-        properties = self.config.catalog_properties
+        properties = {**self.config.catalog_properties}
+        properties |= for_java(self.warehouse, properties)
         if self.config.catalog_type != "sql" or "uri" not in properties:
             return properties
         return {**properties, **jdbc_properties(self.config.name, properties["uri"])}
