@@ -29,7 +29,7 @@ azure_server() {
   echo "setup: fetching an Azure server (Azurite)" >&2
   rm -rf "$place" && mkdir -p "$place" && cp scripts/azure_server/package*.json "$place"
   if command -v npm >/dev/null &&
-    npm ci --prefix "$place" --omit=optional --ignore-scripts --no-audit --no-fund --loglevel=error >/dev/null 2>&1; then
+    (cd "$place" && npm ci --omit=optional --ignore-scripts --no-audit --no-fund --loglevel=error) >/dev/null 2>&1; then
     sha256sum <"$lock" >"$place/.made"
   else
     echo "setup: no Azure server here (it takes npm), its tests are skipped" >&2
