@@ -90,7 +90,7 @@ def test_a_worker_tries_again_what_may_pass(tmp_path: Path, kind: str, attempts:
     ended, job = attempt(tmp_path, attempts, *ORDERS, error("too many requests", kind, "users"), status("INCOMPLETE"))
     assert job.status == becomes
     assert ended.result["status"] == "partial"
-    assert ended.result["failed"] == ["users: too many requests"]
+    assert ended.result["failed"] == ["users: connector shop: too many requests"]
     assert bool(ended.error) == (becomes == "queued")
     with open_project(tmp_path) as app:
         assert [one.status for one in app.store.runs.history("shop")] == ["partial"]
