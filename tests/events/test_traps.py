@@ -42,11 +42,11 @@ LOSSY = [
 @pytest.mark.sampled
 @shows(trap=1, event=47)
 @pytest.mark.parametrize(("kind", "old", "new", "value"), LOSSY, ids=[f"{k}-{o}-{n}" for k, o, n, _ in LOSSY])
-def test_the_lake_keeps_what_a_narrower_type_at_the_source_would_lose(
+def test_the_lake_keeps_what_a_narrower_type_loses_until_that_is_decided(
     make_world: MakeWorld, kind: str, old: str, new: str, value: str
 ) -> None:
-    """What the source has cut is cut at the source alone: the accepted type and rows that are not read again stay."""
-    world = make_world(kind)
+    """Until somebody has decided, what the source has cut is cut at the source alone; then values are the source's."""
+    world = make_world(kind, policy=preset("approve"))
     world.run(
         f"CREATE TABLE t (id int PRIMARY KEY, a {old}, b int)", f"INSERT INTO t VALUES (1, {value}, 1), (2, NULL, 2)"
     )
@@ -60,6 +60,9 @@ def test_the_lake_keeps_what_a_narrower_type_at_the_source_would_lose(
     assert world.schema("t") == schema
     assert world.rows("t", "id", "a") == [*before, (3, None)]
     assert world.reviews("open")
+    world.answer("rejected")
+    world.sync()
+    assert world.differing() == {}, "the accepted type stays; the values are the source's, now that nothing is open"
 
 
 @shows(trap=2)

@@ -27,6 +27,7 @@ from instep.destinations.base import (
     LoadOutcome,
     LoadState,
     Merge,
+    MergePath,
     Ref,
     RowLookup,
     RowUpdate,
@@ -326,6 +327,9 @@ class MemoryDestination:
         size, count = sum(f.bytes for f in files), len(files)
         self._put(ref, held, shape.with_rows(rows, commit, bytes=size, files=count, deleted=False), commit)
         return LoadOutcome(inserted=len(rows), deleted=before)
+
+    def merge_path(self, ref: Ref, files: Sequence[StagedFile], how: Merge) -> MergePath:
+        return "process"
 
     def merge(
         self, spark: SparkSession | None, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit

@@ -89,8 +89,9 @@ def test_is_read_again(backfill: str) -> None:
         (("integer", "int32"), ("bigint", "int64"), False),
         (("integer", "int32"), ("text", "string"), True),
         (("integer", "int32"), ("bigint", "int32", "int64"), True),
-        (("bigint", "int64"), ("integer", "int64", "int32"), False),
-        (("timestamp", "timestamp"), ("date", "timestamp", "date"), False),
+        (("bigint", "int64"), ("integer", "int64", "int32"), True),
+        (("timestamp", "timestamp"), ("date", "timestamp", "date"), True),
+        (("int(11)", "int32"), ("int", "int32"), False),
         (("bigint", "int32"), ("bigint", "int64"), True),
         (("character varying(9)", "string(9)"), ("text", "string"), False),
         (("character(9)", "string(9)"), ("text", "string"), True),
@@ -105,3 +106,16 @@ def test_another_type(before: tuple[str, str], after: tuple[str, ...], again: bo
     now = replace(read(READ), columns=(ColumnRead(column, replace(column, type=parse(after[-1]))),))
     had = LoadedColumn("a", None, native=before[0], type=before[1])
     assert [t.what for t in reselected_columns(now, (had,))] == (["retyped"] if again else [])
+
+
+def test_what_a_narrower_type_may_have_cut_waits_for_the_decision() -> None:
+    """Reading it again would be the decision; what the source's type was stays on record until then."""
+    source = Column("a", parse("int32"), native="integer")
+    now = replace(read(READ), columns=(ColumnRead(replace(source, type=parse("int64")), source),))
+    had = (LoadedColumn("a", None, native="bigint", type="int64"),)
+    assert list(reselected_columns(now, had, undecided=["a"])) == []
+    [as_before] = loaded_columns(now, had, whole=False, undecided=["a"])
+    assert as_before.native == "bigint"
+    assert [t.what for t in reselected_columns(now, (as_before,))] == ["retyped"]
+    [brought] = loaded_columns(now, had, whole=True, undecided=["a"])
+    assert brought.native == "integer"

@@ -97,6 +97,7 @@ What = Literal["on", "hashed", "clear", "waiting", "retyped"]
 written otherwise now."""
 _NUMBERS = (Int, Decimal, Float)
 _DISPLAY_WIDTH = re.compile(r"((?:tiny|small|medium|big)?int)\(\d+\)", re.IGNORECASE)
+_TIMES = re.compile(r"(?:timestamp|datetime|time)(?:\((\d)\))?( with(?:out)? time zone)?", re.IGNORECASE)
 _TEXTS = {"tinytext": 255, "character varying": 1 << 16, "varchar": 1 << 16, "text": 1 << 16} | {
     "mediumtext": 1 << 24,
     "longtext": 1 << 32,
@@ -151,12 +152,26 @@ class ReselectedColumn:
 
 
 def loaded_columns(
-    read: TableRead, before: Sequence[LoadedColumn] = (), *, whole: bool = True, filled: Collection[str] = ()
+    read: TableRead,
+    before: Sequence[LoadedColumn] = (),
+    *,
+    whole: bool = True,
+    filled: Collection[str] = (),
+    undecided: Collection[str] = (),
 ) -> tuple[LoadedColumn, ...]:
     """Return the columns after a load of this read. One that is left out keeps the values that it had. `whole`: the
-    load had every row; the columns `filled` have a value in every row anyway."""
+    load had every row; the columns `filled` have a value in every row anyway. Of the columns `undecided` (see
+    `reselected_columns`) it stays on record what the source's type was."""
     full = {c.column.name for c in read.columns} if whole or not before else filled
-    return tuple(_loaded(column, before, column.column.name not in full) for column in read.columns)
+    after = [_loaded(column, before, column.column.name not in full) for column in read.columns]
+    if whole:
+        return tuple(after)
+    return tuple(_as_before(c, before) if c.name in undecided else c for c in after)
+
+
+def _as_before(column: LoadedColumn, before: Sequence[LoadedColumn]) -> LoadedColumn:
+    old = next((c for c in before if c.name == column.name and c.type == column.type and c.native), None)
+    return column if old is None else replace(column, native=old.native)
 
 
 def _holds_hashes(column_read: ColumnRead) -> bool:
@@ -182,8 +197,14 @@ def left_out(read: TableRead, before: Sequence[LoadedColumn]) -> tuple[LoadedCol
     return tuple(replace(c, read=False) if c in out else c for c in before)
 
 
-def reselected_columns(read: TableRead, before: Sequence[LoadedColumn]) -> Iterator[ReselectedColumn]:
-    """Yield columns whose selection has changed since the last load; those that were not there then do not count."""
+def reselected_columns(
+    read: TableRead, before: Sequence[LoadedColumn], undecided: Collection[str] = ()
+) -> Iterator[ReselectedColumn]:
+    """Yield columns whose selection has changed since the last load; those that were not there then do not count.
+
+    `undecided`: columns whose other type at the source waits for a decision. Values that only the narrower type may
+    have cut are left until then: reading them again would be the decision.
+    """
     for column in read.columns:
         old = _known(before, column.column)
         if column.source is None or old is None:
@@ -195,8 +216,19 @@ def reselected_columns(read: TableRead, before: Sequence[LoadedColumn]) -> Itera
             yield ReselectedColumn(read.table, column.column, "hashed" if column.hashed else "clear")
         elif not old.read:
             yield ReselectedColumn(read.table, column.column, "on")
-        elif _is_written_otherwise(column, old):
+        elif _is_written_otherwise(column, old) and not (column.column.name in undecided and _may_be_cut(column, old)):
             yield ReselectedColumn(read.table, column.column, "retyped")
+
+
+def _may_be_cut(column_read: ColumnRead, old: LoadedColumn) -> bool:
+    """Return whether values are what they were, as far as the source's narrower type has not cut them."""
+    assert column_read.source is not None, "asked before"
+    after = column_read.column.type
+    if old.type != str(after) or isinstance(after, Json):
+        return False
+    if isinstance(after, String):
+        return 0 < _room(column_read.source.native) < _room(old.native)
+    return widens(column_read.source.type, after)
 
 
 def _is_written_otherwise(column_read: ColumnRead, old: LoadedColumn) -> bool:
@@ -211,7 +243,12 @@ def _is_written_otherwise(column_read: ColumnRead, old: LoadedColumn) -> bool:
     if column_read.hashed:
         return True
     if before == after and not isinstance(after, String | Json) and widens(column_read.source.type, after):
-        return _without_display_width(old.native) != _without_display_width(column_read.source.native)
+        native = column_read.source.native
+        if column_read.source.type == after and not native.endswith(
+            "[]"
+        ):  # of files, too, whose types have other names in each format
+            return _fraction(native) < _fraction(old.native)
+        return _without_display_width(old.native) != _without_display_width(native)
     if old.native == column_read.source.native or not widens(before, after):
         return True
     if isinstance(after, String):
@@ -223,6 +260,14 @@ def _is_written_otherwise(column_read: ColumnRead, old: LoadedColumn) -> bool:
 def _without_display_width(native: str) -> str:
     """Return a source's type without what MySQL shows of an integer, and newer servers do not: `int(11)`."""
     return _DISPLAY_WIDTH.sub(r"\1", native)
+
+
+def _fraction(native: str) -> int:
+    """Return how many digits of a second a source's type holds, 0 for any other type."""
+    times = _TIMES.fullmatch(native.strip())
+    if times is None:
+        return 0
+    return int(times[1]) if times[1] else 6 if times[2] else 0  # PostgreSQL says the zone, and has six digits
 
 
 def _room(native: str) -> int:

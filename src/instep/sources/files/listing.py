@@ -95,12 +95,11 @@ def listing(config: FilesConfig, now: float | None = None) -> FileListing:
 def _unread_table(config: FilesConfig, file: FileState) -> str | None:
     """Return the table that a file without a reader would belong to; None for one that a setting leaves out."""
     table = _place_of(config, file)
-    if table is None or config.skips(table, file.name):
-        return None
-    if config.tables or "/" in file.name:
-        return table
-    name, _, ending = file.name.rpartition(".")
-    return name if name and UNREAD_DATA.fullmatch(ending.lower()) else ""
+    if table is not None and not config.tables and "/" not in file.name:
+        name, _, ending = file.name.rpartition(".")
+        is_data = bool(name) and UNREAD_DATA.fullmatch(ending.lower()) is not None
+        return None if config.skips(name or table, file.name) else name if is_data else ""
+    return None if table is None or config.skips(table, file.name) else table
 
 
 def unread_text(files: Sequence[FileState]) -> str:

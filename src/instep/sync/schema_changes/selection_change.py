@@ -48,12 +48,30 @@ def remember_loaded(context: SyncContext, reads: Sequence[TableRead], whole: Col
     recorded = context.store.loaded.with_rules(context.name, filters)
     known = {ref: columns for ref, (columns, _) in recorded.items()}
     filled = context.store.backfills.filled(context.name, known.keys() - set(whole))
+    undecided = _undecided(context)
     columns = {
-        ref: loaded_columns(r, known.get(ref, ()), whole=ref in whole, filled=filled.get(ref, ()))
+        ref: loaded_columns(
+            r,
+            known.get(ref, ()),
+            whole=ref in whole,
+            filled=filled.get(ref, ()),
+            undecided=undecided.get(r.source.ref, ()),
+        )
         for ref, r in ((r.table.ref, r) for r in reads)
     }
     new = {ref: found for ref, found in columns.items() if recorded.get(ref) != (tuple(found), filters[ref])}
     context.store.loaded.save(context.name, new, {ref: filters[ref] for ref in new})
+
+
+def _undecided(context: SyncContext) -> Mapping[Ref, Collection[str]]:
+    """Return, by table at the source, the columns whose other type waits for a decision."""
+    kinds = ("column.narrowed", "column.retyped")
+    columns: dict[Ref, set[str]] = {}
+    for review in context.store.reviews.find(context.name, ("open",), kinds=kinds):
+        if review.action == "ignore":
+            continue  # it is recorded, and decided: the accepted type is kept
+        columns.setdefault(review.table, set()).add(review.column)
+    return columns
 
 
 def _rules(context: SyncContext, read: TableRead) -> LoadedRules:
@@ -130,7 +148,9 @@ def request_reload(context: SyncContext, detection: DetectionResult, reads: Sequ
     that a crash behind them forgets neither. Answers the tables that must not be loaded, and why."""
     known = context.store.loaded.of(context.name)
     refused = {
-        t.table.ref: str(_refusal(t)) for t in _reenabled_columns(detection, reads, known) if _is_key(t) or _is_past(t)
+        t.table.ref: str(_refusal(t))
+        for t in _reenabled_columns(context, detection, reads, known)
+        if _is_key(t) or _is_past(t)
     }
     refiltered = [*_refiltered(context, reads, known)]
     refused |= {one.ref: str(lost_filter(one.read, one.before.path)) for one in refiltered if one.lost}
@@ -138,7 +158,9 @@ def request_reload(context: SyncContext, detection: DetectionResult, reads: Sequ
     others = [(one.ref, one.why) for one in refiltered if one.ref not in refused]
     others += [(ref, why) for ref, why in _reruled(context, reads) if ref in known and ref not in refused]
     again = [
-        t for t in _reenabled_columns(detection, reads, known) if _read_again(context, t) and t.table.ref not in refused
+        t
+        for t in _reenabled_columns(context, detection, reads, known)
+        if _read_again(context, t) and t.table.ref not in refused
     ]
     marked = {r.table.ref: left_out(r, known[r.table.ref]) for r in reads if r.table.ref in known}
     less = {ref: columns for ref, columns in marked.items() if columns != known[ref] and ref not in refused}
@@ -208,7 +230,7 @@ def reselected_notes(context: SyncContext, detection: DetectionResult) -> Iterat
     for ref, why in _reruled(context, reads):
         if ref in known and ref not in whole and ref not in refused:
             yield f"{paths[ref]}: {why}, so a sync reads the whole table"
-    for column in _reenabled_columns(detection, reads, known):
+    for column in _reenabled_columns(context, detection, reads, known):
         if column.table.ref not in whole and (text := _text(context, column)):
             yield f"{column.path}: {text}"
 
@@ -254,15 +276,19 @@ def _text(context: SyncContext, column: ReselectedColumn) -> str:
 
 
 def _reenabled_columns(
-    detection: DetectionResult, reads: Sequence[TableRead], known: dict[Ref, tuple[LoadedColumn, ...]]
+    context: SyncContext,
+    detection: DetectionResult,
+    reads: Sequence[TableRead],
+    known: dict[Ref, tuple[LoadedColumn, ...]],
 ) -> Iterator[ReselectedColumn]:
     """Yield re-enabled columns, without those that this detection adds: policy says what becomes of their old rows."""
     places = TableRenames.of(detection.decisions)
     fresh = {
         (places.after(d.change), d.change.after.name) for d in detection.applied if isinstance(d.change, ColumnAdded)
     }
+    undecided = _undecided(context)
     for read in reads:
-        for column in reselected_columns(read, known.get(read.table.ref, ())):
+        for column in reselected_columns(read, known.get(read.table.ref, ()), undecided.get(read.source.ref, ())):
             if (column.table.ref, column.column.name) not in fresh:
                 yield column
 
