@@ -374,13 +374,13 @@ def test_tasks_look_at_new_files_as_threads_do(
         started.append(spark)
         return spark
 
-    with new_store(folder / "other.db") as other:
+    with new_store(folder.parent / "other.db") as other:
         config = FilesConfig.resolved(path=str(folder))
         expected = drop().discover()
         assert FilesSource(config, other.source_files, start).discover() == expected
         assert not started, "they are small"
     monkeypatch.setattr("instep.sources.files.read.INSPECT_BYTES", 0)
-    with new_store(folder / "third.db") as third:
+    with new_store(folder.parent / "third.db") as third:
         source = FilesSource(config, third.source_files, start)
         assert source.discover() == expected
         assert "in the middle of a quoted" in expected.denied["files", "x"]
