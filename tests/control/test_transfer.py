@@ -139,12 +139,13 @@ def test_secrets_without_an_origin_have_variables_of_their_own(objects: Resource
 
 NAMES = st.from_regex(r"[a-z][a-z0-9_-]{0,5}", fullmatch=True)
 TEXTS = st.text(max_size=8).filter(lambda t: "${" not in t and "\0" not in t)
+HOSTS = TEXTS.filter(lambda text: not set("/\\@") & set(text) and all(part.strip() for part in text.split(",")))
 SOURCES = st.fixed_dictionaries(
     {"type": st.just("postgres"), "database": TEXTS, "user": TEXTS},
     optional={
         "password": st.sampled_from([f"${{env:{name}}}" for name in VARIABLES]),
         "port": st.integers(1, 65535),
-        "host": TEXTS.filter(lambda text: not set("/\\@") & set(text)),
+        "host": HOSTS,
         "rows_per_second": st.floats(0, 1e6),
         "application_name": st.just("x"),
         "include": st.lists(st.sampled_from(["public.*", "a.b", "re:x.*"]), max_size=2),
