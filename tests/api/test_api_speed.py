@@ -123,6 +123,18 @@ def test_a_page_of_much(large: Api, name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("place", ["large", "served"])
+def test_all_connections_are_counted_by_state(place: str, request: pytest.FixtureRequest) -> None:
+    api: Api = request.getfixturevalue(place)
+    api.client.get("/api/v1/connection-counts", headers=api.key("admin"))  # notes that the key was used
+    with counted(api.store._db.engine) as work:
+        found = api.client.get("/api/v1/connection-counts", headers=api.key("admin")).json()
+    assert found["total"] == CONNECTIONS == sum(found["states"].values())
+    assert work.statements < STATEMENTS + 5 * CONNECTIONS // 1000
+    assert work.calls < CALLS * CONNECTIONS // 1000
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SERVED)
 def test_a_page_of_what_the_server_keeps(served: Api, name: str) -> None:
     check(served, SERVED[name])

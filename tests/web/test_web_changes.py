@@ -12,6 +12,7 @@ from web_world import Site, needs_browser, served, tab
 
 from instep.schema.changes.version import BREAKING
 from instep.store.catalogs.reviews import DetectedChange
+from instep.store.work.jobs import WAITED_FOR
 from many_changes import fill
 
 
@@ -71,7 +72,19 @@ def test_each_page_shows_how_many_changes_need_a_review(page: Site) -> None:
     assert page.get("/changes/waiting", "viewer").startswith('<span class="need">2<')
     for change in page.store.reviews.find("eu"):
         page.post("/do/approve_change", change=change.id, button="do")
-    assert page.get("/changes/waiting") == ""
+    assert 'class="need"' not in page.get("/changes/waiting")
+
+
+def test_each_page_says_that_jobs_wait_without_a_worker(page: Site) -> None:
+    assert '<div id="unattended" role="status"></div>' in page.get("/runs")
+    assert '<div id="unattended" role="status"></div>' in page.get("/changes/waiting")
+    page.store.jobs.enqueue("eu", "detect", priority=WAITED_FOR)
+    assert "1 job waits, and no worker is running: nothing starts." in page.get("/changes/waiting", "viewer")
+    worker = page.store.workers.register(2)
+    assert "no worker is running" not in page.get("/changes/waiting")
+    page.store.workers.leave(worker)
+    page.store.jobs.enqueue("us", "detect", priority=WAITED_FOR)
+    assert "2 jobs wait, and no worker is running" in page.get("/changes/waiting")
 
 
 def test_a_filter_is_saved_for_its_key_and_deleted(page: Site) -> None:

@@ -29,6 +29,21 @@ def test_connections_are_searched_by_name_tag_and_state(shop: Site) -> None:
     assert "never synced" in rows(shop.get("/connections?search=us"))[0]
 
 
+def test_connections_are_counted_by_state(shop: Site) -> None:
+    assert tabs_of(shop.get("/connections")) == {"all": "2", "idle": "1", "new": "1"}
+    pauses.pause(shop.store, "us", "a test")
+    assert tabs_of(shop.get("/connections")) == {"all": "2", "paused": "1", "idle": "1"}
+    assert tabs_of(shop.get("/connections?search=u&tag=europe&status=new")) == {"all": "1", "idle": "1", "new": "0"}
+    shop.store.runs.claim("eu", "sync")
+    assert tabs_of(shop.get("/connections")) == {"all": "2", "paused": "1", "running": "1"}
+
+
+def tabs_of(text: str) -> dict[str, str]:
+    """Return the numbers beside the tabs of a list."""
+    found = re.findall(r'<li><a href="/connections[^>]*>(.*?) <span class="badge">([^<]*)<', text)
+    return {re.sub(r"<[^>]+>", "", label): number for label, number in found}
+
+
 def test_many_connections_come_in_pages(shop: Site) -> None:
     for number in range(130):
         shop.app.objects.put("connection", f"c{number:03}", {"source": "db", "destination": "lake"}, who="ann")
@@ -225,6 +240,10 @@ def test_a_connection_is_found_and_paused_in_a_browser(shop: Site, browser: obje
                      "/connections/us/delete", "/queue"):  # fmt: skip
             opened.open(path)
             assert not opened.violations(), path
+        shop.store.jobs.enqueue("us", "detect", priority=WAITED_FOR)
+        shown = opened.open("/connections")
+        shown.wait_for_selector("#unattended >> text=1 job waits")
+        assert not opened.violations()
     assert [one.reason for one in shop.store.pauses.active("eu")] == ["a move"]
 
 

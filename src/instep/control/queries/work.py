@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
@@ -19,6 +20,7 @@ from instep.errors import InstepError, NotFound, ProjectError
 from instep.model import Job, JobSummary, Run, Scheduled, Worker
 from instep.operations.queries.work import (
     ConnectionState,
+    CountConnections,
     GetConnection,
     GetDetector,
     GetQueuedJob,
@@ -28,10 +30,14 @@ from instep.operations.queries.work import (
 )
 from instep.operations.registry import policy_of, spec_of
 from instep.operations.spec import QueryWork
-from instep.operations.values import JobStatus
+from instep.operations.values import JobStatus, RunStatus
 from instep.store.catalogs.backfills import Backfill
 from instep.store.catalogs.connection_status import FreshnessSummary
 from instep.store.server.resources import Link
+from instep.store.store import Store
+
+_AT_ONCE = 1000
+"""Connections that are counted by the same statements."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +95,29 @@ class ConnectionList(QueryWork):
         return (item.name,)
 
 
+@dataclass(frozen=True)
+class ConnectionCounts:
+    """How many connections there are."""
+
+    states: Mapping[ConnectionState, int]
+    """Number of connections per state; states without any are left out."""
+    total: int
+
+
+class ConnectionCounting(QueryWork):
+    """Numbers of connections."""
+
+    def find(self, context: QueryContext, query: CountConnections) -> ConnectionCounts:
+        """Return the numbers per state, from a few statements for each thousand connections."""
+        counted, after, store = Counter[ConnectionState](), tuple[str, ...](), context.store
+        while page := managed_page(context, query, after, _AT_ONCE):
+            names = [one.name for one in page]
+            states = _states(store, names, store.pages.latest_statuses(names), store.pages.waiting(names))
+            counted.update(states.values())
+            after = (names[-1],)
+        return ConnectionCounts(dict(counted), counted.total())
+
+
 class ConnectionLookup(QueryWork):
     """One connection by its name."""
 
@@ -104,7 +133,7 @@ class ConnectionLookup(QueryWork):
 
 
 def managed_page(
-    context: QueryContext, query: ListConnections, after: Sequence[Any] | None, limit: int
+    context: QueryContext, query: ListConnections | CountConnections, after: Sequence[Any] | None, limit: int
 ) -> Sequence[Managed]:
     """Return connections by name that the asker may see."""
     links: list[Link] = [("tag", query.tag)] if query.tag is not None else []
@@ -124,24 +153,37 @@ def summaries(context: QueryContext, found: Sequence[Managed], *, freshness: boo
     """Return how connections fare, by a few statements for all of them; without `freshness` that is None."""
     names, store = [one.name for one in found], context.store
     runs, waiting = store.pages.latest_runs(names), store.pages.waiting(names)
-    paused, namespaces, outcomes = store.pages.paused(names), dict[str, str](), store.runs.outcomes(names)
-    detecting = {
-        job.connection for job in store.jobs.unfinished(names) if job.kind == "detect" and job.status == "running"
-    }
-
+    states, outcomes = (
+        _states(store, names, {name: run.status for name, run in runs.items()}, waiting),
+        store.runs.outcomes(names),
+    )
+    namespaces = dict[str, str]()
     targeted = [one.name for one in found if freshness and _may_have_target(one.spec)]
     fresh = (
         freshness_of(store, context.project.for_connections(targeted), targeted, datetime.now(UTC)) if targeted else {}
     )
 
     def one(of: Managed) -> ConnectionSummary:
-        run, open_ = runs.get(of.name), waiting.get(of.name, 0)
-        status = "processing" if of.name in detecting else _status(run, open_, of.name in paused)
         synced = outcomes[of.name].succeeded if of.name in outcomes else None
-        found = _summary(context, of, run, open_, status, namespaces)
+        found = _summary(context, of, runs.get(of.name), waiting.get(of.name, 0), states[of.name], namespaces)
         return replace(found, synced=synced, freshness=summary(fresh.get(of.name, {}).values()))
 
     return [one(of) for of in found]
+
+
+def _states(
+    store: Store, names: Sequence[str], last: Mapping[str, RunStatus], waiting: Mapping[str, int]
+) -> dict[str, ConnectionState]:
+    """Return the state of each connection. `last`: the statuses of their last runs; `waiting`: how many changes of each
+    wait for a person."""
+    paused = store.pages.paused(names)
+    detecting = {
+        job.connection for job in store.jobs.unfinished(names) if job.kind == "detect" and job.status == "running"
+    }
+    return {
+        name: "processing" if name in detecting else _status(last.get(name), waiting.get(name, 0), name in paused)
+        for name in names
+    }
 
 
 def _may_have_target(spec: Mapping[str, Any]) -> bool:
@@ -185,12 +227,12 @@ def _namespace(context: QueryContext, destination: str) -> str:
         return ""
 
 
-def _status(run: Run | None, waiting: int, paused: bool) -> ConnectionState:
+def _status(last: RunStatus | None, waiting: int, paused: bool) -> ConnectionState:
     if paused:
         return "paused"
-    if run is not None and run.status in ("running", "failed"):
-        return "running" if run.status == "running" else "failing"
-    return "waiting" if waiting else "idle" if run is not None else "new"
+    if last in ("running", "failed"):
+        return "running" if last == "running" else "failing"
+    return "waiting" if waiting else "new" if last is None else "idle"
 
 
 class BackfillList(QueryWork):

@@ -33,6 +33,18 @@ class ListConnections(Query):
 
 
 @dataclass(frozen=True)
+class CountConnections(Query):
+    """Count connections by state."""
+
+    tag: Text | None = None
+    """Only connections with this tag."""
+    policy: Text | None = None
+    """Only connections that name this policy."""
+    search: Text | None = None
+    """Only names that contain this text."""
+
+
+@dataclass(frozen=True)
 class GetConnection(Query):
     """Return one connection with its pauses."""
 
@@ -155,6 +167,14 @@ SPECS = (
         result="instep.control.queries.work:ConnectionSummary",
         work="instep.control.queries.work:ConnectionList",
         paged=True,
+    ),
+    QuerySpec(
+        "count_connections",
+        role="viewer",
+        route="GET /connection-counts",
+        query=CountConnections,
+        result="instep.control.queries.work:ConnectionCounts",
+        work="instep.control.queries.work:ConnectionCounting",
     ),
     QuerySpec(
         "get_connection",

@@ -6,10 +6,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import Column, ColumnElement, FromClause, Select, Table, func, literal, select, tuple_
 
 from instep.model import Run
+from instep.operations.values import RunStatus
 from instep.store.catalogs.plans import StoredPlan, plan_of
 from instep.store.engine.database import Database
 from instep.store.tables.catalogs import pauses, plans, reviews, runs
@@ -63,16 +65,14 @@ class Pages:
 
     def latest_runs(self, connections: Collection[str]) -> dict[str, Run]:
         """Return the last run of each connection that has had one."""
-        c = runs.c
-        newest = (
-            select(c.connection, func.max(c.fence).label("fence"))
-            .where(c.connection.in_(sorted(connections)))
-            .group_by(c.connection)
-            .subquery()
-        )
-        same = (newest.c.connection == c.connection) & (newest.c.fence == c.fence)
         with self._db.read() as transaction:
-            return {row.connection: run_of(row) for row in transaction.execute(select(runs).join(newest, same))}
+            return {row.connection: run_of(row) for row in transaction.execute(_newest(connections, runs))}
+
+    def latest_statuses(self, connections: Collection[str]) -> dict[str, RunStatus]:
+        """Return the status of the last run of each connection that has had one."""
+        with self._db.read() as transaction:
+            rows = transaction.execute(_newest(connections, runs.c.connection, runs.c.status))
+            return {row[0]: row[1] for row in rows}
 
     def waiting(self, connections: Collection[str]) -> Mapping[str, int]:
         """Return how many open changes of each connection wait for a person; snoozed ones do not."""
@@ -91,6 +91,18 @@ class Pages:
         where = (c.connection.in_(sorted(connections)), c.table_name == "", c.ended.is_(None))
         with self._db.read() as transaction:
             return frozenset(transaction.execute(select(c.connection).where(*where).distinct()).scalars())
+
+
+def _newest(connections: Collection[str], *columns: Any) -> Select[Any]:
+    """Return the query of these columns of each connection's last run."""
+    c = runs.c
+    newest = (
+        select(c.connection, func.max(c.fence).label("fence"))
+        .where(c.connection.in_(sorted(connections)))
+        .group_by(c.connection)
+        .subquery()
+    )
+    return select(*columns).join(newest, (newest.c.connection == c.connection) & (newest.c.fence == c.fence))
 
 
 def page_of(

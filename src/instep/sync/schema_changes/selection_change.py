@@ -147,21 +147,14 @@ def request_reload(context: SyncContext, detection: DetectionResult, reads: Sequ
     """Record the backfills of whole tables that changed selections ask for, and what the loads to come leave out, so
     that a crash behind them forgets neither. Answers the tables that must not be loaded, and why."""
     known = context.store.loaded.of(context.name)
-    refused = {
-        t.table.ref: str(_refusal(t))
-        for t in _reenabled_columns(context, detection, reads, known)
-        if _is_key(t) or _is_past(t)
-    }
+    reenabled = [*_reenabled_columns(context, detection, reads, known)]
+    refused = {t.table.ref: str(_refusal(t)) for t in reenabled if _is_key(t) or _is_past(t)}
     refiltered = [*_refiltered(context, reads, known)]
     refused |= {one.ref: str(lost_filter(one.read, one.before.path)) for one in refiltered if one.lost}
     refused |= {ref: str(why) for ref, why in _resalted(context, reads) if ref in known}
     others = [(one.ref, one.why) for one in refiltered if one.ref not in refused]
     others += [(ref, why) for ref, why in _reruled(context, reads) if ref in known and ref not in refused]
-    again = [
-        t
-        for t in _reenabled_columns(context, detection, reads, known)
-        if _read_again(context, t) and t.table.ref not in refused
-    ]
+    again = [t for t in reenabled if _read_again(context, t) and t.table.ref not in refused]
     marked = {r.table.ref: left_out(r, known[r.table.ref]) for r in reads if r.table.ref in known}
     less = {ref: columns for ref, columns in marked.items() if columns != known[ref] and ref not in refused}
     if again or less or others:

@@ -14,7 +14,7 @@ from instep.schema.policy.similarity import PROPOSAL
 from instep.server.problems import ApiProblem
 from instep.server.web.copies import copies
 from instep.server.web.forms import action_of
-from instep.server.web.rendering import count, query
+from instep.server.web.rendering import query, render
 from instep.server.web.undo import assignees_of, filter_fields, undo_of_answers, undo_of_filter
 from instep.server.web.visit import HEADERS, PageRoutes, Visit
 
@@ -42,9 +42,9 @@ ANSWERS = {
 _PATHS = {"snoozed": "/changes/snoozes", "assigned": "/changes/assignments"}
 _FILTER = ("search", "connection", "kind", "tag", "assignee")
 SHOWN = 50
+"""Changes that a preview lists."""
 MOST_COPIED = 2000
 """Changes that a copied command names one by one."""
-"""Changes that a preview lists."""
 
 
 @pages.page("/")
@@ -91,10 +91,17 @@ async def inbox(visit: Visit) -> Response:
 
 @pages.page("/changes/waiting")
 async def waiting(visit: Visit) -> Response:
-    """Return the number of changes that need a review, which the navigation of each page shows."""
-    found = (await visit.api.get("/change-counts", view="review"))["views"].get("review", 0)
-    text = f'<span class="need">{count(found)}<span class="visually-hidden"> need review</span></span>' if found else ""
-    return HTMLResponse(text, headers=HEADERS)
+    """Return what every page asks for again: the number of changes that need a review, for its navigation, and whether
+    jobs wait that no worker is there to run."""
+    queue = await visit.api.get("/queue", limit=1)
+    text = render(
+        "waiting.html",
+        request=visit.request,
+        visit=visit,
+        number=(await visit.api.get("/change-counts", view="review"))["views"].get("review", 0),
+        jobs=0 if queue["workers"] else queue["counts"].get("queued", 0),
+    )
+    return HTMLResponse(text, headers=HEADERS)  # the notice of the last form is for the page that comes next
 
 
 def _address(saved: dict[str, Any]) -> str:

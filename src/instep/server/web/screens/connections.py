@@ -54,15 +54,19 @@ def tabs_of(visit: Visit, name: str, current: str) -> list[tuple[str, str, bool]
 
 @pages.page("/connections")
 async def connections(visit: Visit) -> Response:
-    """Show connections by name, with a search."""
+    """Show connections by name, how many there are in each state, and a search."""
     search, tag, status = visit.query("search").strip(), visit.query("tag").strip(), visit.query("status")
     filters = {"search": search, "tag": tag, "status": status if status in STATES else ""}
     page = await visit.api.get("/connections", **filters, cursor=visit.query("cursor"), limit=100)
+    counts = await visit.api.get("/connection-counts", search=search, tag=tag)
+    numbers = {"": counts["total"], **counts["states"]}
+    shown = ["", *(one for one in STATES if numbers.get(one) or one == filters["status"])]
     return await visit.render(
         "connections.html",
         items=page["items"],
         next_cursor=page["next_cursor"],
         filters=filters,
+        tabs=[(one or "all", one, numbers.get(one, 0)) for one in shown],
         states=STATES,
         freshness=FRESHNESS,
         filtered=any(filters.values()),
