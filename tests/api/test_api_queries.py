@@ -74,6 +74,7 @@ from instep.operations.queries.objects import (
 from instep.operations.queries.quarantine import CountQuarantined, ListQuarantined, MatchQuarantined
 from instep.operations.queries.schema_tree import ListSelectedColumns, ListSelectedTables, MatchPattern
 from instep.operations.queries.work import (
+    CountConnections,
     EstimateBackfill,
     GetConnection,
     GetDetector,
@@ -196,6 +197,8 @@ def asked(api: Api) -> Iterator[Query]:
     yield ListPolicies()
     yield ListChannels()
     yield GetSettings("eu")
+    yield CountConnections()
+    yield CountConnections(search="e")
 
 
 def test_a_server_answers_what_the_project_answers(api: Api) -> None:
