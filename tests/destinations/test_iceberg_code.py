@@ -112,6 +112,57 @@ def test_a_server_that_names_code(answer: dict[str, Any], where: str) -> None:
             lake.lake.load(REF)
 
 
+HOSTS = {
+    "gcs.service.host": "https://evil.example", "adls.account-host": "evil.example", "s3.proxy-uri": "http://evil.example",
+    "adls.blob-storage-authority": "evil.example", "adls.dfs-storage-authority": "evil.example",
+    "adls.blob-storage-scheme": "http", "adls.dfs-storage-scheme": "http",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("local_files", [True, False])
+@pytest.mark.parametrize("where", ["server", "answer", "table"])
+def test_a_login_goes_to_no_host_that_a_server_or_a_table_names(
+    answer: dict[str, Any], where: str, local_files: bool
+) -> None:
+    metadata = {**answer["metadata"], "location": "s3://b/x/t"}
+    place = {"metadata-location": "s3://b/x/t/metadata/1.json"}
+
+    def loaded(host: Mapping[str, str], own: Mapping[str, str]) -> Any:
+        table = {**answer, **place, "config": host if where == "answer" else {}}
+        table["metadata"] = {**metadata, "properties": host if where == "table" else {}}
+        with catalog_server(host if where == "server" else {}, table) as uri:
+            config = IcebergConfig.resolved(
+                name="lake",
+                warehouse="s3://b/x",
+                catalog="rest",
+                properties={**own, "uri": uri},
+                local_files=local_files,
+            )
+            return IcebergDestination(config).lake.load(REF)
+
+    for name, host in HOSTS.items():
+        for own in ({}, {name: "another.example"}):
+            with pytest.raises(DestinationError, match=f"sets {name} to '{host}': a login would go there"):
+                loaded({name: host}, own)
+        assert loaded({name: host}, {name: host}) is not None
+    assert loaded({"s3.endpoint": "http://127.0.0.1:1", "s3.region": "eu"}, {}) is not None
+
+
+def test_spark_opens_no_rest_catalog_that_an_api_has_set() -> None:
+    """Iceberg's own code for Java takes classes, files and hosts from what its server answers."""
+    for catalog, local_files, is_for_spark in (("rest", False, False), ("rest", True, True), ("glue", False, True)):
+        config = IcebergConfig.resolved(
+            name="lake", warehouse="s3://b/x", catalog=catalog, properties={}, local_files=local_files
+        )
+        lake = IcebergDestination(config)
+        assert lake.lake.is_for_spark is is_for_spark
+        assert bool(lake.lifecycle.spark_catalog()) is is_for_spark
+        assert (lake.lifecycle.spark_table(REF) is not None) is is_for_spark
+    served = IcebergConfig.resolved(name="lake", warehouse="s3://b/x", catalog="rest", properties={}, local_files=False)
+    with pytest.raises(DestinationError, match="Spark does not open a REST catalog that an API has set"):
+        IcebergDestination(served).lake.spark_conf()
+
+
 def test_a_login_that_names_code_is_no_property() -> None:
     login = {"type": "custom", "impl": "subprocess.Popen", "custom": {"args": ["true"]}}
     with pytest.raises(ValidationError, match=r"properties\.auth"):

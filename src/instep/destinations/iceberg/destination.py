@@ -194,11 +194,14 @@ class IcebergLifecycle(LakeFacet):
             yield IcebergDestination(beside.config, beside)
 
     def spark_catalog(self) -> Mapping[str, str]:
-        """Return the Spark settings under which the lake is the catalog `lake.name`; none of them is secret."""
-        return self.lake.spark_conf()
+        """Return the Spark settings under which the lake is the catalog `lake.name`; none of them is secret. Of a
+        catalog that Spark must not open there are none."""
+        return self.lake.spark_conf() if self.lake.is_for_spark else {}
 
-    def spark_table(self, ref: Ref) -> SparkTable:
-        """Return the table's name in the catalog."""
+    def spark_table(self, ref: Ref) -> SparkTable | None:
+        """Return the table's name in the catalog; None if Spark must not open that."""
+        if not self.lake.is_for_spark:
+            return None
         name = ".".join(f"`{part.replace('`', '``')}`" for part in (self.lake.name, *ref))
         return SparkTable("iceberg", name, self.lake.spark_conf(), self.lake.spark_secrets())
 

@@ -3,13 +3,14 @@
 Properties of catalogs and tables, and answers of catalog servers, may name a class that pyiceberg imports and calls.
 Here the classes of its own file systems are known, and any other name is refused: whoever opens a catalog or a file of
 a table imports these functions, which stand in the place of pyiceberg's. So do those for containers of Azure, of whose
-names pyiceberg knows one form.
+names pyiceberg knows one form. Nor do they send a login to a host that the destination itself does not name.
 
 Files of object stores alone: for tables of catalogs whose word is not trusted with files of this machine.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyiceberg.catalog
@@ -21,7 +22,7 @@ from pyiceberg.typedef import EMPTY_DICT
 
 from instep.egress.guard import BUCKETS
 from instep.errors import DestinationError
-from instep.stage.files.buckets import AZURE, azure_filesystem, container_path
+from instep.stage.files.buckets import AUTHORITY, AZURE, azure_filesystem, container_path
 from instep.stage.files.names import LOCAL_FILES
 
 if TYPE_CHECKING:
@@ -83,6 +84,19 @@ def _parse_location(location: str, properties: dict[str, Any] = EMPTY_DICT) -> t
     return (scheme, netloc, container_path(netloc) + path[len(netloc) :]) if scheme in AZURE else (scheme, netloc, path)
 
 
+_HOSTS = (
+    "gcs.service.host",
+    AUTHORITY,
+    "adls.dfs-storage-authority",
+    "adls.blob-storage-scheme",
+    "adls.dfs-storage-scheme",
+    "adls.account-host",
+    "s3.proxy-uri",
+)
+"""Properties that lead a login elsewhere than to the store that it is for. A signature, as S3 has it, is of use to
+nobody; a token is."""
+
+
 def _refuse_retry(impl: str) -> Any:
     raise _refused("s3.retry-strategy-impl", impl)
 
@@ -120,8 +134,27 @@ def open_catalog(name: str, properties: dict[str, str], *, local_files: bool) ->
 
         catalog.engine.dispose()  # its pool would hold connections of the database for as long as this process runs
         catalog.engine = create_engine(properties["uri"], poolclass=NullPool)
-    opened: Catalog = catalog if local_files else confined(catalog)
+    opened: Catalog = with_own_hosts(catalog if local_files else confined(catalog), properties)
     return opened
+
+
+def with_own_hosts(catalog: C, own: Mapping[str, str]) -> C:
+    """Return the catalog, which from now on opens no file by a host that its server or a table names, and `own`, the
+    properties of the destination, do not."""
+    load = catalog._load_file_io
+
+    def checked(properties: Any = EMPTY_DICT, location: str | None = None) -> FileIO:
+        known = {**catalog.properties, **properties}
+        for name in _HOSTS:
+            if (host := known.get(name)) and host != own.get(name):
+                raise DestinationError(
+                    f"the catalog's server, or a table, sets {name} to {str(host)[:100]!r}: a login would go there",
+                    hint=f"set {name} on the destination in instep.yml if that is right, or take it off the server",
+                )
+        return load(properties, location)
+
+    catalog._load_file_io = checked  # type: ignore[method-assign]
+    return catalog
 
 
 def confined(catalog: C) -> C:
@@ -158,4 +191,4 @@ def _known_logins_only() -> None:
         AuthManagerFactory.create = classmethod(known)  # type: ignore[assignment,method-assign]
 
 
-__all__ = ["confined", "load_file_io", "open_catalog"]
+__all__ = ["confined", "load_file_io", "open_catalog", "with_own_hosts"]

@@ -147,7 +147,8 @@ def _metadata(lake: Lake, table: Table, folder: str, own: str) -> Any:
     old = {f.field_id: f for s in schemas for f in s.fields if f.field_id in ids}
     schema = extended(table, [old[i] for i in sorted(old)])
     others = [s for s in table.metadata.schemas if s.schema_id != schema.schema_id]
-    properties = {k: v for k, v in table.metadata.properties.items() if not k.startswith("instep.")}
+    given = table.metadata.properties.items()
+    properties = {k: v for k, v in given if not k.startswith("instep.") and not k.endswith(".impl")}  # which name code
     properties |= {"write.data.path": folder, "write.metadata.path": own}
     return table.metadata.model_copy(update={"schemas": [*others, schema], "properties": properties})
 
@@ -212,7 +213,10 @@ def expire(lake: Lake, ref: Ref, session: SparkSession, work: MaintenanceSpec) -
 
 def remove_orphans(lake: Lake, ref: Ref, session: SparkSession, work: MaintenanceSpec) -> int | None:
     """Delete files of a table's folders that nothing names and that are older than the safe age and than every run that
-    is alive; return how many. None, and nothing deleted, where Iceberg's own procedure refuses to."""
+    is alive; return how many. None, and nothing deleted, where Iceberg's own procedure refuses to, or Spark must not
+    open the catalog."""
+    if not lake.is_for_spark:
+        return None
     table = load_ours(lake, ref)[0]
     limit = now_ms() - work.how.orphan_age * DAY_MS
     limit = min(limit, work.live) if work.live is not None else limit

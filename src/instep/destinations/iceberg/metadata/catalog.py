@@ -204,7 +204,7 @@ class Lake:
 
     @cached_property
     def _catalog(self) -> Catalog:
-        from instep.stage.files.pyiceberg_code import confined, open_catalog
+        from instep.stage.files.pyiceberg_code import confined, open_catalog, with_own_hosts
 
         if self.is_sqlite:
             from instep.destinations.iceberg.metadata.sqlite_catalog import SqliteCatalog
@@ -213,7 +213,7 @@ class Lake:
             uri = f"sqlite:///{place}timeout=60"
             rest = {k: v for k, v in self.config.catalog_properties.items() if k != "uri"}
             catalog = SqliteCatalog(self.name, **{**rest, **self._reach, "uri": uri, "warehouse": self.warehouse})
-            return catalog if self.config.local_files else confined(catalog)
+            return with_own_hosts(catalog if self.config.local_files else confined(catalog), rest)
 
         kind, properties = self.config.catalog_type, self.config.catalog_properties
         check_library(self.config.name, kind)
@@ -454,8 +454,21 @@ class Lake:
             message = message.replace(value, "***")
         return message
 
+    @property
+    def is_for_spark(self) -> bool:
+        """Return whether Spark may open the catalog. In Spark, what a REST catalog's server answers names files,
+        classes and hosts, which nothing checks there."""
+        return self.config.local_files or self.config.catalog_type != "rest"
+
     def spark_conf(self) -> dict[str, str]:
-        """Return Spark's settings for the same catalog, without secrets."""
+        """Return Spark's settings for the same catalog, without secrets. Raises DestinationError for a catalog that it
+        must not open."""
+        if not self.is_for_spark:
+            raise DestinationError(
+                f"lake {self.config.name}: Spark does not open a REST catalog that an API has set: its server could "
+                "name files and code of this machine",
+                hint="describe the destination in instep.yml, or raise its `upsert_rows`",
+            )
         conf = {"": "org.apache.iceberg.spark.SparkCatalog", ".cache-enabled": "false"}
         if self.is_sqlite:
             conf |= {
