@@ -161,6 +161,9 @@ def test_a_driver_is_given_a_password_where_it_would_look_for_one_of_its_own() -
     postgres = DIALECTS["postgresql"]
     assert properties(postgres, {}, "u", "", 2)["password"] == ""
     assert properties(postgres, {}, "u", "own", 2)["password"] == "own"
+    assert properties(postgres, {}, "u", "", 2)["sslcert"] == ""
+    given = properties(postgres, {"sslCert": "/certs/own.crt"}, "u", "", 2)
+    assert (given["sslCert"], given.get("sslcert")) == ("/certs/own.crt", None)
 
 
 def test_what_the_project_sets_wins() -> None:

@@ -204,7 +204,7 @@ DIALECTS: Mapping[str, JdbcDialect] = {
     "postgresql": JdbcDialect(
         "org.postgresql.Driver", f"jdbc:postgresql:{_SERVER}", 5432, "public", "text", "postgres",
         keys_by_schema=True, connect=("connectTimeout", 1),
-        given={"password": ""},  # without one the driver takes that of ~/.pgpass
+        given={"password": "", "sslcert": ""},  # without them the driver takes those of ~/.pgpass and ~/.postgresql
         allowed=_names(
             "ssl sslmode sslrootcert sslcert sslkey sslpassword sslnegotiation channelbinding gssencmode "
             "connecttimeout logintimeout sockettimeout canceltimeout tcpkeepalive applicationname "
