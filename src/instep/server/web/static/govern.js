@@ -1,1 +1,0 @@
-// Enhances the screens of rollouts, policies, the wizard, notifications and settings.
