@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 from typing import Any
@@ -238,6 +239,22 @@ class TestRates:
             second = few.call("GET", "/events/stream", "viewer")
             answered.set()
             assert (first.result().status_code, second.status_code) == (200, 429)
+
+    @pytest.mark.parametrize("how", ["revoked", "expired"])
+    def test_a_stream_ends_with_its_key(self, api: Api, how: str) -> None:
+        listeners = Listeners()
+        long = serve(api.app, listeners=listeners, stream=120.0)
+        key = long.get("/me", "viewer")["id"]
+        with ThreadPoolExecutor(1) as pool:
+            stream = pool.submit(long.call, "GET", "/events/stream?after=0", "viewer")
+            while not listeners.open_of(key):
+                time.sleep(0.01)
+            if how == "revoked":
+                api.store.api_keys.end(key, "test")
+            else:
+                api.store.api_keys.expire_secrets(key, api.store.api_keys.now())
+            assert stream.result(300).status_code in (200, 401)
+        assert listeners.open_of(key) == 0
 
     def test_who_guesses_keys_is_not_answered_and_others_are(self, api: Api) -> None:
         few = serve(api.app, rates=Rates(failures=2))

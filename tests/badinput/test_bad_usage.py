@@ -207,12 +207,16 @@ def test_a_word_that_is_no_text(place: Place, words: list[str]) -> None:
         assert "Traceback" not in told.all
 
 
+@pytest.mark.parametrize("buffered", [True, False])
 @pytest.mark.parametrize("output", ["table", "json"])
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", ">&- 2>&- <&-", ">/dev/full"])
-def test_streams_that_are_closed_or_full(place: Place, closed: str, output: str) -> None:
+def test_streams_that_are_closed_or_full(
+    place: Place, closed: str, output: str, buffered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A file that is opened next takes no number of a stream, so that nothing is written into it."""
     place.write(SQLITE)
     sqlite3.connect(place.folder / "shop.db").close()
+    monkeypatch.setenv("PYTHONUNBUFFERED", "" if buffered else "1")
     command = f"{shlex.quote(sys.executable)} -m instep --output {output} status {closed}"
     done = subprocess.run(
         ["sh", "-c", command], cwd=place.folder, capture_output=True, text=True, timeout=600, check=False

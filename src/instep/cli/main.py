@@ -59,6 +59,7 @@ def report_usage(error: TyperException) -> int:
 def _problem(kind: str, title: str, detail: str, hint: str, code: int) -> None:
     try:
         write_json({"type": f"urn:instep:{kind}", "title": title, "detail": detail, "hint": hint, "exit_code": code})
+        sys.stdout.flush()
     except OSError:  # standard output is full or gone, which may be what went wrong
         console(stderr=True).write(f"error: {detail}")
 

@@ -86,7 +86,7 @@ class ServerContext:
     poll: float = 1.0
     """The seconds between two looks at the events for those who listen."""
     stream: float = 900.0
-    """The longest that one listens before it has to ask again, its key being looked at again."""
+    """The longest that one listens before it has to ask again."""
     version: str = ""
     linked: list[str] = field(default_factory=list, repr=False)
     """The tokens of sessions that began by a link at this process."""

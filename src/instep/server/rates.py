@@ -115,6 +115,10 @@ class Listeners:
             raise ApiProblem(429, "too_many_requests", why, "close one of them", headers={"Retry-After": "10"})
         self._open[key_id] += 1
 
+    def open_of(self, key_id: str) -> int:
+        """Return how many streams of the key are open."""
+        return self._open[key_id]
+
     def end(self, key_id: str) -> None:
         """Forget a stream that was counted."""
         self._open[key_id] -= 1

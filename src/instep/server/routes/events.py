@@ -20,6 +20,7 @@ from instep.server.context import ServerContext
 from instep.server.models import ResponseModel
 from instep.server.writes import as_json
 from instep.store.history.events import LoggedEvent
+from instep.store.server.api_keys import ApiKey
 
 
 class EventOut(ResponseModel):
@@ -47,8 +48,8 @@ async def stream(
     after: Annotated[int | None, Query(ge=0, le=_LARGEST, description="Only events with a higher number.")] = None,
     last: Annotated[str | None, Header(alias="Last-Event-ID", pattern=r"^\d{1,18}$")] = None,
 ) -> StreamingResponse:
-    """Stream server-sent events, oldest first, from now on or after a given number. The stream ends after a while; a
-    client that reconnects with Last-Event-ID misses nothing."""
+    """Stream server-sent events, oldest first, from now on or after a given number. The stream ends after a while, or
+    once its key is revoked or expires; a client that reconnects with Last-Event-ID misses nothing."""
     server.listeners.begin(who.key.id)
     end = partial(server.listeners.end, who.key.id)
     try:
@@ -60,7 +61,7 @@ async def stream(
         end()
         raise
     headers = {**request.state.limit_headers, "X-Accel-Buffering": "no"}
-    return _CountedStream(_lines(request, server, scope, type, begin), headers, end)
+    return _CountedStream(_lines(request, server, who.key, scope, type, begin), headers, end)
 
 
 class _CountedStream(StreamingResponse):
@@ -79,11 +80,18 @@ class _CountedStream(StreamingResponse):
 
 
 async def _lines(
-    request: Request, server: ServerContext, scope: Collection[str] | None, types: Sequence[str], number: int
+    request: Request,
+    server: ServerContext,
+    key: ApiKey,
+    scope: Collection[str] | None,
+    types: Sequence[str],
+    number: int,
 ) -> AsyncIterator[str]:
     end, last_line = time.monotonic() + server.stream, time.monotonic()
     yield "retry: 2000\n\n"
     while time.monotonic() < end and not await request.is_disconnected():
+        if not await run_sync(_is_let_in, server, key):
+            return
         find = partial(server.store.events.after, number, types=types, limit=200, connections=scope)
         for found in await run_sync(find):
             number, last_line = found.number, time.monotonic()
@@ -92,6 +100,13 @@ async def _lines(
             last_line = time.monotonic()
             yield ": still here\n\n"
         await anyio.sleep(server.poll)
+
+
+def _is_let_in(server: ServerContext, key: ApiKey) -> bool:
+    """Return whether the key that opened a stream is as it was then; those of the page and of people have no secret."""
+    now = server.store.api_keys.get(key.id)
+    has_secret = now.lives(server.store.api_keys.now()) or not key.secrets
+    return now.ended is None and has_secret and (now.role, now.groups) == (key.role, key.groups)
 
 
 def _event(logged_event: LoggedEvent) -> str:
