@@ -1,4 +1,4 @@
-"""What a process of ours does with memory that it has freed: hand it back, or keep it for the next load."""
+"""Use of freed memory: a process hands it back, or keeps it for the next load."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ def is_unreachable(error: BaseException) -> bool:
 
 
 HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""What moves a cursor, turns text round or is no character: what a server says must not pass for what we say."""
+"""Characters that move a cursor or turn text round: a server's text must not pass for ours."""
 
 
 def visible(text: str) -> str:

@@ -18,7 +18,7 @@ from instep.operations.values import (
 )
 
 StoredKind = ObjectKind | Literal["foreign", "group", "webhook", "user", "noted"]
-"""What the store keeps documents of: objects, and what only the compatible API knows."""
+"""Kinds of stored documents: objects, and those that only the compatible API has."""
 Mode = Literal["full_refresh", "append", "upsert", "cdc", "stream"]
 Deletes = Literal["soft", "hard", "ignore"]
 JobKind = str

@@ -21,7 +21,7 @@ _OPAQUE, _HEAD = 20, 12
 _CORE = 4
 """Characters of the shortest base64 form that is looked for."""
 _SAFE = ("", "/", "!'()*~", "!#$%&'()*+,/:;=?@[]~")
-"""What encoders of URLs leave as it is: those of forms, paths, browsers, and of whole addresses."""
+"""Characters that encoders of URLs leave as they are: those of forms, paths, browsers and whole addresses."""
 _NAMED = re.compile(
     r"passw|passphrase|secret|token|credential|(private|api|access|account).?key|authorization|cookie|^salt$|^pwd$",
     re.IGNORECASE,

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from instep.errors import InstepError
 
 LIKE = 0.6
-"""How much of two names has to be the same, from 0 to 1."""
+"""The least similarity of two names, from 0 to 1."""
 
 
 def closest(name: str, known: Iterable[str], most: int = 1, *, like: float = LIKE) -> list[str]:

@@ -53,12 +53,12 @@ _READ_ONCE = (
 )  # fmt: skip
 """Prefixes of variables that are read once in a process, so that a command with one has a process of its own."""
 _OPEN_FILE = re.compile(r"(-\w|--[\w-]+=)?(/dev/fd/|/proc/self/)")
-"""How arguments begin that name open files of this process, as `<(command)` and `--out=>(command)` do."""
+"""Beginnings of arguments that name open files of this process, as `<(command)` and `--out=>(command)` do."""
 STARTS = (
     "started this project's engine, in which later commands find Spark warm: "
     "`instep engine stop` ends it, --no-engine does without\n"
 )
-"""What somebody is told who has not asked for an engine."""
+"""Message to a person who has not asked for an engine."""
 _JOINED = re.compile(r"-[yh][a-zA-Z]")
 """Short options that are joined, in which neither a command nor a project is looked for here."""
 _VALUED = ("--project", "-p", "--output", "--server")

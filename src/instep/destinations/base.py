@@ -142,7 +142,7 @@ class Merge:
 
 
 MergePath = Literal["process", "alike", "parts", "spark", "database"]
-"""Where the rows of a merge meet: in this process; there if most of them are alike, otherwise in parts; in parts, by
+"""The place of a merge: in this process; there if most of them are alike, otherwise in parts; in parts, by
 tasks of Spark or one after the other; by Spark alone; in the database."""
 
 

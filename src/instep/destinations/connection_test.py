@@ -27,7 +27,7 @@ from instep.stage.spec import StagedFile
 
 COMMIT = Commit("test", 1)
 Attempt = tuple[str, str, Callable[[], Any]]
-"""What is tried, what to do where it fails, how it is tried."""
+"""A check: its name, the next step if it fails, and its function."""
 
 
 @dataclass(frozen=True)

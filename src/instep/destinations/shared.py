@@ -16,7 +16,7 @@ from instep.schema.catalog.catalog import Table
 from instep.stage.field_metadata import with_value
 
 TRIES = 20
-"""How often a commit is made again because another shard was faster."""
+"""Number of times that a commit is tried again because another shard was faster."""
 
 T = TypeVar("T")
 

@@ -183,7 +183,7 @@ ICEBERG_PROMOTIONS: frozenset[tuple[str, str]] = frozenset(
         ("time", "string"), ("json", "string"), ("unknown", "string"), ("unknown", "json"), ("unknown", "time"),
     }
 )  # fmt: skip
-"""What Iceberg's own rules allow in place, as `Capabilities.promotes` spells it; the rest is refused."""
+"""Promotions that Iceberg's rules allow in place, in the spelling of `Capabilities.promotes`; others are refused."""
 
 DUCKDB_PROMOTIONS: frozenset[tuple[str, str]] = frozenset(
     {
@@ -193,7 +193,7 @@ DUCKDB_PROMOTIONS: frozenset[tuple[str, str]] = frozenset(
         ("time", "string"), ("json", "string"), ("unknown", "string"), ("unknown", "json"), ("unknown", "time"),
     }
 )  # fmt: skip
-"""What DuckDB converts by itself without changing a value; it writes the column again, in the same transaction."""
+"""Conversions by DuckDB that change no value; it writes the column again, in the same transaction."""
 
 DELTA_PROMOTIONS: frozenset[tuple[str, str]] = frozenset(
     {

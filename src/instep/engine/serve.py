@@ -54,7 +54,7 @@ _PRELOADED = (
     "instep.spark.extract",
     "pyspark.sql",
 )
-"""What most commands import, in this order; what else they import is learnt from those that have ended."""
+"""Modules that most commands import, in this order; others are learnt from commands that have ended."""
 
 
 @dataclass

@@ -197,7 +197,7 @@ Answer = Literal["approved", "rejected", "ignored"]
 """A person's answer to a change. An ignored one is rejected, and no notice of it is sent again."""
 ReviewStatus = Literal["open", "approved", "rejected", "applied", "obsolete"]
 TableOutcomeStatus = Literal["done", "failed", "paused", "missing", "unchanged"]
-"""How one run fared with one table."""
+"""The outcome of one run for one table."""
 EXISTING: tuple[ReviewStatus, ...] = ("open", "approved", "rejected")
 """The statuses of a change that still differs from what is accepted."""
 ChangeView = Literal[

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Line = tuple[str, str]
 SHOWN = 5
-"""How many models a line names."""
+"""Number of models that a line names."""
 WORDS: tuple[tuple[Level, str], ...] = (
     ("breaks", "breaks"),
     ("silent", "silently changes"),

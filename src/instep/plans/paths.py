@@ -69,7 +69,7 @@ def _merges(
 
 @dataclass(frozen=True)
 class _ExpectedMerge:
-    """What a sync is expected to merge. Of the rows that a cursor or a log brings, nobody knows how many they are."""
+    """The merge that a sync is expected to do. The number of rows that a cursor or a log brings is unknown."""
 
     how: Merge
     files: tuple[StagedFile, ...] = ()

@@ -53,7 +53,7 @@ _BEGIN, _END = "${secret:", "}"
 
 
 MOST_VALUES, MOST_SECRETS, MOST_PROBLEMS = 20_000, 100, 100
-"""What a document may hold at most, and how much of what is wrong with it is told."""
+"""The most values and secrets that a document may have, and the most problems that are listed."""
 
 
 class InvalidDocument(ProjectError):

@@ -21,7 +21,7 @@ from instep.project.text.references import Opens, Reference
 from instep.project.text.tree import Path as TreePath
 
 REMEMBERED = 256
-"""How many sections of a kind are kept as they were read: a server may have any number, and outlives many."""
+"""Number of parsed sections of a kind that are cached: a server may have any number, and outlives many."""
 _KINDS = {plural: kind for kind, plural in PLURALS.items()}
 
 

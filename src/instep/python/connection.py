@@ -104,7 +104,7 @@ TABLE_COLUMNS: Mapping[str, Callable[[TableSummary], object]] = {
     "last run": lambda table: table.last_run and f"{table.last_run.kind} {table.last_run.status}",
     **{name: attrgetter(name) for name in ("quarantined", "paused", "error", "backfills", "note")},
 }
-"""What a notebook shows of a table that stands at the destination."""
+"""Columns that a notebook shows of a table at the destination."""
 
 
 class Connection:

@@ -30,7 +30,7 @@ def _every(ref: Ref) -> bool:
 
 @dataclass(frozen=True)
 class StreamScope:
-    """Which tables a run is about, where the source reads each by itself."""
+    """The tables of a run, where the source reads each by itself."""
 
     only: frozenset[str] | None = None
     """Tables to read (paths; None: all)."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Form = Literal["long", "double", "float", "binary", "string"]
-"""How a column crosses from the driver to Arrow; `string` is what the driver's getString says."""
+"""The way of a column from the driver to Arrow; `string` is the driver's getString."""
 _ARROW: Mapping[Form, pa.DataType] = {
     "long": pa.int64(),
     "double": pa.float64(),

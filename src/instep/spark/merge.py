@@ -140,7 +140,7 @@ EDIT_COLUMNS = pa.schema(
     [("what", pa.string()), ("sf", pa.int32()), ("sp", pa.int64()), ("tf", pa.int32()), ("tp", pa.int64())]
 )
 BEYOND = "beyond"
-"""What the edits of a part are whose rows have to be joined."""
+"""The edits of a part whose rows have to be joined."""
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ def counted(frame: DataFrame) -> Iterator[dict[str, int]]:
 BROADCAST_BYTES = 64 << 20
 """Staged keys of so many bytes are sent to all tasks; the table's other rows are then dropped where they are read."""
 _NUMBER_BYTES, _TEXT_BYTES = 16, 64
-"""What a column of a key takes in a task's memory, about: four million numbers, or one million texts, are sent."""
+"""Approximate bytes of a key's column in a task's memory: four million numbers, or one million texts, are sent."""
 
 
 @contextmanager

@@ -41,7 +41,7 @@ COUNTED = ("id", "column", "reason", "change", "run", "since", "at", "status")
 
 
 Place = tuple[datetime, str]
-"""Where an entry stands among those of its table, newest first: its moment and id."""
+"""Place of an entry among those of its table, newest first: its moment and id."""
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ class ChunkProgress:
 
 
 YIELDS, CLOSINGS = 8, 2
-"""How often a chunk is tried again whose table others want, and one whose connection the server only closes."""
+"""Number of times that a chunk is tried again whose table others want, or whose connection the server closes."""
 _LONGEST = 5.0
 Report = Callable[[ChunkProgress], None]
 Counts = Mapping[str, tuple[int, int]]

@@ -210,7 +210,7 @@ def _steps_within(gen: Any, seconds: float, connection: psycopg.Connection[Any])
 
 _FEW = 16
 _BYTES_RECEIVED = 128
-"""Where Linux has that in its `tcp_info`."""
+"""Its place in `tcp_info` of Linux."""
 
 
 def _received(connection: psycopg.Connection[Any]) -> int:

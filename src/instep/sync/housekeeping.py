@@ -46,7 +46,7 @@ def forget_dropped(context: SyncContext, run: Run) -> list[str]:
 
 
 PASSES = 3
-"""How often tables are read in one run at most: again when their schema moved while they were read."""
+"""The most times that tables are read in one run: again if their schema changed while they were read."""
 
 
 def folder(run: str, attempt: int) -> str:

@@ -92,7 +92,7 @@ def write_rows(destination: Destination, sql: str, file: Path) -> int:
 
 
 _WRITERS: Mapping[str, Callable[..., Any]] = {".parquet": pq.ParquetWriter, ".csv": csv.CSVWriter}
-"""What writes the rows of a query, by the ending of the file's name."""
+"""Writers of a query's rows, by the ending of the file's name."""
 
 
 def ask_arrow(destination: Destination, sql: str, most: int | None = None) -> pa.Table:

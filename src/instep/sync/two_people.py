@@ -18,7 +18,7 @@ from instep.schema.catalog.catalog import Catalog, Table
 from instep.store.store import Store
 
 TableAction = Literal["keep", "drop"]
-"""What becomes of the tables of a connection that is deleted."""
+"""Effects of deleting a connection on its tables."""
 COUNTS = timedelta(days=7)
 DELETION = "connection delete"
 DROP = "drop columns"

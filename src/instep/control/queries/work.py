@@ -97,7 +97,7 @@ class ConnectionList(QueryWork):
 
 @dataclass(frozen=True)
 class ConnectionCounts:
-    """How many connections there are."""
+    """Numbers of connections."""
 
     states: Mapping[ConnectionState, int]
     """Number of connections per state; states without any are left out."""

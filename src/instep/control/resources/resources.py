@@ -55,7 +55,7 @@ from instep.store.server.resources import KINDS, Called, Link, StoredObject
 from instep.store.store import Store
 
 TO_WRITE = "write it there:"
-"""How the hint begins that is followed by the lines for the project file."""
+"""Beginning of the hint before the lines for the project file."""
 _PENDING = "pending"
 _REFERENCE = re.compile(r"\$\{(env|file|secret):[^}]*\}")
 _NO_TEXT = 'must be text; put it in quotes ("...")'

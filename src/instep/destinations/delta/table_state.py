@@ -37,7 +37,7 @@ from instep.stage.files.object_store import AnyPath, opened
 from instep.stage.partition import Partition
 
 PART = f"{APP}.shard."
-"""How the records of shards begin; their names follow."""
+"""Beginning of the records of shards; their names follow."""
 HIGHEST = "delta.columnMapping.maxColumnId"
 
 

@@ -98,7 +98,7 @@ def _role(name: str) -> str:
 
 
 INDEX = "_instep_key_"
-"""How names of our indexes begin."""
+"""Beginning of the names of our indexes."""
 _ROW = "index row"
 _OURS = """
 SELECT n.nspname, i.relname FROM pg_index x JOIN pg_class i ON i.oid = x.indexrelid

@@ -52,7 +52,7 @@ WHERE c.oid = to_regclass($1) AND c.relkind = 'r' AND m.amname = 'heap' AND c.re
 _HASHES = 140_000
 """The first version of the server that hashes the places of rows."""
 _genuine: WeakKeyDictionary[psycopg.Connection[Any], bool] = WeakKeyDictionary()
-"""Whether connections lead to PostgreSQL itself."""
+"""True if connections lead to PostgreSQL itself."""
 
 
 @dataclass

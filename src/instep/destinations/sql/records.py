@@ -15,7 +15,7 @@ from instep.schema.catalog.catalog import Column, Table, table_from_dict, table_
 from instep.stage.spec import StagedFile
 
 MOST_IDS = 200
-"""How many ids of changes, runs and backfills a table remembers."""
+"""Number of ids of changes, runs and backfills that a table remembers."""
 
 
 @dataclass(frozen=True)

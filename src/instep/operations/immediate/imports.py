@@ -17,7 +17,7 @@ class ImportConfigurationRequest(ImmediateRequest):
     answered."""
 
     product: ImportedProduct
-    """Where the export comes from."""
+    """Source of the export."""
     files: Annotated[dict[str, Any], Length(1, 1000), LeadsTo("spec")] = field(repr=False)
     """The JSON documents of the export, each below the name of its file: answers of the product's API, or a Terraform
     state of Airbyte's provider."""

@@ -259,7 +259,7 @@ REST = frozenset((
 ))  # fmt: skip
 GLUE = _words("glue.", "id region endpoint access-key-id secret-access-key session-token skip-archive max-retries")
 CATALOGS: Mapping[str, frozenset[str]] = {"sqlite": frozenset({"uri"}), "rest": REST, "glue": GLUE}
-"""What a catalog takes beside its bucket's properties, by type. A type that is missing is of instep.yml only."""
+"""Properties of a catalog beside its bucket's, by type. Other types are for instep.yml only."""
 _HEADER = re.compile(r"(?i)header\.(?!host$|authorization$|x-amz-)[A-Za-z0-9-]{1,100}")
 _URLS = frozenset({"s3.endpoint", "gcs.service.host", "oauth2-server-uri", "glue.endpoint"})
 _LOGINS = {

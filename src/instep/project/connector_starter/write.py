@@ -14,7 +14,7 @@ _FILES = {
     "requirements.txt": "",
     ".gitignore": "gitignore.txt",
 }
-"""What is written, and from which file beside this one; without one it is empty."""
+"""Files to write, each from a file beside this one, or empty."""
 
 
 def write_connector(folder: Path) -> list[Path]:

@@ -46,7 +46,7 @@ _SPELLED: Mapping[str, str] = {
     "memory": "a size such as 500MB or 2GB, or 0 for no limit",
     "file": "a size such as 500MB or 2GB, or 0 for no limit",
 }
-"""What is taken at keys with a pattern."""
+"""Values that keys with a pattern take."""
 
 
 def problems_of(error: ValidationError, tree: Tree, seen: Mapping[Any, Any]) -> list[Problem]:

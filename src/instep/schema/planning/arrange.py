@@ -57,7 +57,7 @@ class PlanInputs:
     capabilities: Capabilities
     prefix: str
     moves: Lineage
-    """Where accepted tables and columns went."""
+    """New places of accepted tables and columns."""
     consent: Mapping[tuple[Ref, str], str]
     """Names by accepted (table, column) before the rule that said `removed: drop`."""
     foreign: Mapping[Ref, str] = field(default_factory=dict)

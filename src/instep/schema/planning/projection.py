@@ -38,7 +38,7 @@ class TableRead:
     where: str = ""
     """A row filter as SQL of the source, "" for all rows."""
     definition: Mapping[str, str] = field(default_factory=dict, hash=False)
-    """What the values of its rows rest on beside the rows; empty: not asked for."""
+    """Definitions that its values depend on beside the rows, such as labels of an enum; empty: not asked for."""
 
     @property
     def condition(self) -> str:

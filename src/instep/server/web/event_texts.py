@@ -1,4 +1,4 @@
-"""What events are called on the timeline, and the sentence that each makes of its data."""
+"""Titles of events on the timeline, and the sentence that each makes of its data."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from instep.store.store import Store
 
 _DOCUMENT_SECONDS = 600.0
 _documents: dict[str, tuple[float, Mapping[str, Any]]] = {}
-"""What an issuer says of itself and when it was read, by its name: a sign-in needs it twice."""
+"""Documents of issuers and when they were read, by name: a sign-in needs one twice."""
 _NAME = re.compile(r"[^(),]{1,200}")
 """Records have a name with its key's id in parentheses, and several people with commas: no name may look like those."""
 _LEEWAY = 60

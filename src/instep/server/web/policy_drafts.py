@@ -30,7 +30,7 @@ MOST_RULES = 100
 
 @dataclass(frozen=True)
 class PolicyDraft:
-    """What a form says."""
+    """The fields of a form."""
 
     preset: str = "allow_all"
     modifiers: Mapping[str, Any] = field(default_factory=dict)

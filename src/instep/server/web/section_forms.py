@@ -51,7 +51,7 @@ _TEXTS = {
     "sender": "The address that messages come from.",
     "namespace": "The schema of the tables, for connections that name none.",
 }
-"""What fields say whose keys lead to nothing beside the object."""
+"""Explanations of fields whose keys lead to nothing beside the object."""
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ _SOON = 1.0
 _REPORT_EVERY = 1.0
 """Seconds between two reports of what has come, which are signs of life as well."""
 CHECKPOINT_ROWS, CHECKPOINT_BYTES = 10_000, 8 << 20
-"""What has come since the last checkpoint makes the next one due at once."""
+"""Records and bytes since the last checkpoint that make the next one due at once."""
 _SPILL_BYTES = 256 << 20
 _AFTERWARDS = 60.0
 """Seconds that the connector may take to end after its output has."""

@@ -47,7 +47,7 @@ class Program:
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables that it needs beside those of the configuration."""
     version: str = ""
-    """What identifies the code: answers that do not depend on the source are good for as long as it is the same."""
+    """Identity of the code: answers that do not depend on the source are valid as long as it is the same."""
     options: tuple[str, ...] = ()
     """Arguments behind those of every command but `spec`."""
     folders: tuple[str, ...] = ()

@@ -48,7 +48,7 @@ LOG = logging.getLogger("instep.connector")
 
 
 class ConfiguredMemory:
-    """What a connection's runs remember, and the configuration that its connector wants to have from now on: it is
+    """The memory of a connection's runs, and the configuration that its connector wants to have from now on: it is
     saved at once, and stays where a state of an earlier moment is saved later."""
 
     def __init__(self, memory: Memory, written: Mapping[str, Any]) -> None:
@@ -372,7 +372,7 @@ class AirbyteSource(ConnectorSource):
 
     @property
     def config(self) -> AirbyteConfig:
-        """What the connector is given now: its rotated tokens included."""
+        """The current configuration, with rotated tokens."""
         return self._airbyte.config
 
     def save_configuration(self, configuration: Mapping[str, Any]) -> None:

@@ -68,7 +68,7 @@ _UNPRINTED = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|[\x00-\x20\x7f\ufeff]")
 
 
 class Broken(Exception):
-    """What a connector sends cannot be understood: nothing that follows may be trusted."""
+    """The connector's output cannot be understood: nothing that follows may be trusted."""
 
 
 def parts_of(line: bytes) -> Iterator[dict[str, Any] | str]:

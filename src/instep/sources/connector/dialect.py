@@ -48,7 +48,7 @@ class Launch:
     command: tuple[str, ...]
     """Followed by the numbers of two descriptors, for frames and for answers, and by `arguments`."""
     folder: str
-    """Where it begins."""
+    """The working directory of the program."""
     environment: Mapping[str, str]
     shown: tuple[str, ...]
     """In a sandbox it sees what the system has, and the folders `shown`."""

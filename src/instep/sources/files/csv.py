@@ -20,7 +20,7 @@ from instep.sources.files.shape import FileColumn, FilePart, FileShape, Piece, R
 _FIRST, _ESCAPED = 0x10FE80, 0xDC80
 """The character for 0x80, and Python's own (`surrogateescape`), which is no UTF-8."""
 _LEADS = (b"\xf4\x8f\xba", b"\xf4\x8f\xbb")
-"""What the bytes of our characters begin with."""
+"""First bytes of our characters."""
 _OURS = re.compile("[\U0010fe80-\U0010feff]")
 _OUT = {_ESCAPED + n: _FIRST + n for n in range(128)}
 _BACK = {ours: escaped for escaped, ours in _OUT.items()}

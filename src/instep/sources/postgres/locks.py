@@ -33,7 +33,7 @@ ended, which may be busy with sending and deaf to that."""
 PAUSE = 0.2
 """Seconds until a statement that was cancelled is tried again."""
 TRIES = 40
-"""How often a statement of the planner is tried, others of whom want its table."""
+"""Number of times that a statement of the planner is tried while others want its table."""
 _JOIN_TIMEOUT = 5.0
 """Seconds to wait for the last look: a server that hangs must not keep the end of a sync."""
 MAIN, TASK, LANE = 1, 2, 3

@@ -76,7 +76,7 @@ OLDEST = 120_000
 APART = 5.0
 """Seconds that clocks may differ."""
 SHOWN = 5
-"""How many tables a line names before it says how many more there are."""
+"""Number of tables that a line names before it counts the others."""
 
 
 def checks(config: PostgresSourceSection) -> list[Check]:

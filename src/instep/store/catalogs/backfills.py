@@ -144,7 +144,7 @@ def _backfill(row: Row[Any]) -> Backfill:
 
 
 Seen = tuple[str, str]
-"""What the source knows a table and its column by: their ids, or their names where it has none."""
+"""Identity of a table and its column at the source: ids, or names where it has none."""
 
 
 class Watermarks:

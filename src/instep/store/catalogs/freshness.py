@@ -1,4 +1,4 @@
-"""How fresh the rows of each table are, and which tables are known to be late."""
+"""Freshness of the rows of each table, and the tables that are known to be late."""
 
 from __future__ import annotations
 

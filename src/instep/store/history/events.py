@@ -23,7 +23,7 @@ _log.addHandler(logging.NullHandler())  # where no log is kept, Python would pri
 _IDS = ("connection", "run", "change", "job", "table", "rollout")
 _TEXTS = frozenset({"error", "reason"})
 _BAD = frozenset({"run.ended", "detection.finished", "table.failed", "job.dead", "detector.disabled"})
-"""What is a warning in the logs, if it has an error or a reason."""
+"""Events that are warnings in the logs if they have an error or a reason."""
 
 
 class Events:

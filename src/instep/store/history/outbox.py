@@ -41,7 +41,7 @@ class Notice:
 
 
 Routing = Callable[[Event, datetime], Iterable[Notice]]
-"""Which channels are told of an event that happens at a time."""
+"""The channels for an event at a time."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from instep.store.history.events import Events
 from instep.store.tables.queue import setups
 
 UNTESTED = "It has not been tested yet."
-"""What is wrong with a destination of which nobody knows more."""
+"""The problem of a destination about which nothing more is known."""
 
 
 class Setups:

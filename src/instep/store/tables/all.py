@@ -5,7 +5,7 @@ from __future__ import annotations
 from instep.store.tables import catalogs, queue, server
 from instep.store.tables.columns import metadata
 
-MODULES = (catalogs, queue, server, queue)
-"""Where they are declared."""
+MODULES = (catalogs, queue, server)
+"""Modules that declare the tables."""
 
 __all__ = ["MODULES", "metadata"]

@@ -10,9 +10,9 @@ from sqlalchemy import JSON, BigInteger, Boolean, Column, Float, ForeignKey, Ind
 from instep.store.tables.columns import Utc, count_column, error_column, metadata, number_column, one_while, text_column
 
 LOST = ("failed", "dead")
-"""How a job ends that did not do its work: no other attempt would help, or all are used up."""
+"""Statuses of jobs that did not do their work: no other attempt would help, or all are used up."""
 MOVES = ("sync", "backfill", "refresh")
-"""What moves rows."""
+"""Kinds of jobs that move rows."""
 
 jobs = Table(
     "jobs",

@@ -67,9 +67,9 @@ WAITED_FOR = 100
 REQUESTED = 50
 SCHEDULED = 0
 LOOKS_AT_A_TIME = 2
-"""How many jobs read the catalog of one source at the same time; one of them may be a detection."""
+"""Number of jobs that read the catalog of one source at the same time; one of them may be a detection."""
 VALUES_LIVE = timedelta(hours=1)
-"""How long the store has values of rows that a job was to show, after the job has ended."""
+"""Time for which the store has the values of rows that a job's result shows, from the end of the job."""
 CONNECTION_TEST = "test_connection"
 """Runs beside other jobs of its connection."""
 

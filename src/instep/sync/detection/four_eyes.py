@@ -35,7 +35,7 @@ DESTRUCTIVE = frozenset(
 RULE = "four eyes"
 OLDER = "it was open before the policy applied it: with four_eyes one person approves it, and another one applies it"
 _NOT_APPLIED = ("waits for a review", "not applied", "the table is paused", "the connection is paused")
-"""How `Decision.why` begins where a policy keeps a change out."""
+"""Beginning of `Decision.why` where a policy refuses a change."""
 _BY_PERSON = frozenset({"review", "selection"})
 
 

@@ -8,7 +8,7 @@ from instep.sources.versions import BreakingChange, VersionedSource, breaking_ch
 from instep.sync.context import SyncContext
 
 REASON = "connector version"
-"""How the reason of such a pause begins."""
+"""Beginning of the reason of such a pause."""
 
 
 def check_version(context: SyncContext) -> tuple[str, ...]:

@@ -38,7 +38,7 @@ from instep.sync.loading.task_specs import chunks_of
 from instep.sync.progress import Progress, reading
 
 LOOKS = 8
-"""How often at most the source's schema is looked at again while rows are read."""
+"""The most times that the source's schema is looked at again while rows are read."""
 
 
 @dataclass

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FAILURES = (InstepError, OSError, ValueError)
-"""What maintaining a table may raise: ValueError is how Arrow and Iceberg say that a file is not what it should be."""
+"""Errors of maintaining a table; Arrow and Iceberg raise ValueError for a file that is not what it should be."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from instep.stage.files.object_store import AnyPath, files_below
 
 FOLDER = "_instep"
 APP = "instep"
-"""How the names of records begin, which are those of `txn` actions."""
+"""Beginning of the names of records, which are those of `txn` actions."""
 
 
 def is_record(name: str) -> bool:

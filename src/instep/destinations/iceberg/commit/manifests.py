@@ -37,7 +37,7 @@ _PARTITIONS = 256
 
 @dataclass(frozen=True)
 class _Form:
-    """What writes records into a file, and the file's schema as Avro spells it."""
+    """Writer of records into a file, and the file's schema in Avro's spelling."""
 
     writer: Writer
     schema: str

@@ -27,7 +27,7 @@ from instep.schema.planning.naming import quote
 from instep.schema.planning.step import Step
 
 MOST_VERSIONS = 10
-"""How many versions of a view its metadata remembers."""
+"""Number of versions that the metadata of a view remembers."""
 _ALL = (
     "SELECT table_namespace, table_name, metadata_location FROM iceberg_tables "
     "WHERE catalog_name = ? AND iceberg_type = 'VIEW'"

@@ -261,7 +261,7 @@ def near_sql(plan: MergePlan) -> str:
 ROWS = 20_000_000
 BYTES = 512 << 20
 PACKED = {"zstd": 1.0, "lz4": 0.5}
-"""How large files are as a table has them, in parts of their own size."""
+"""Size of files in a table, as a share of their own size."""
 _KEYS = ("boolean", "int", "long", "date", "timestamp", "timestamptz", "string", "uuid", "binary")
 
 

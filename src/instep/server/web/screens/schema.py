@@ -33,7 +33,7 @@ ABOUT = {
     "unsupported": "Listed by the source, and impossible to read or to name at the destination.",
     "switched": "A person has switched the table or a column of it.",
 }
-"""What the states mean that do not explain themselves."""
+"""Explanations of the states that need one."""
 
 NO_COLUMNS: Mapping[str, Any] = {"items": [], "next_cursor": None}
 NO_TABLES: Mapping[str, Any] = {**NO_COLUMNS, "tables": 0, "matching": 0, "schemas": [], "seen": None, "states": {}}

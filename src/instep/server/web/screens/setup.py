@@ -33,7 +33,7 @@ _ABOUT = {
     "delta": "Delta tables in a folder or a bucket",
     "duckdb": "A DuckDB file",
 }
-"""What the types are; one that is not here is shown by its name."""
+"""Explanations of the types; a type without one is shown by its name."""
 _KINDS: Mapping[str, ObjectKind] = {"sources": "source", "destinations": "destination"}
 
 
