@@ -17,6 +17,7 @@ from instep.sync.detection.detect import detect_if_changed, record
 from instep.sync.operations import set_key
 from instep.sync.schema_changes.undo import apply_undo, find, prepare
 from memory.database import MemoryDatabase
+from memory.held import BY_HAND
 from memory.promises import check_blocked
 from memory.world import NAME, World
 
@@ -94,6 +95,18 @@ def test_a_rename_is_looked_for_without_a_column_that_somebody_has_dropped(world
         world.change_by_hand(("shop", name), "a")
         world.database.rename_column(name, "a", "c")
     assert {t.status for t in world.sync().tables} == {"paused"}
+
+
+def test_what_goes_with_a_dropped_table_is_not_asked(world: World) -> None:
+    """A drift is asked about; the removal of its table, which the policy drops, settles it."""
+    world.policy = Policy(preset="allow_all", modifiers={"removed": "drop"})
+    world.named.add("shop.t")
+    world.change_by_hand(("shop", "t"), BY_HAND)
+    world.database.drop("t")
+    for _ in range(2):  # names prove a removal the second time
+        report = world.sync()
+    assert not report.waiting
+    assert not world.store.reviews.find(NAME, ("open",))
 
 
 UNDOS = [

@@ -322,9 +322,10 @@ class _Sync:
         pause_and_resume(context, detection, reviews)
         crashpoint("sync.held")
         plan, failed = plan_and_apply(context, self.run, detection, reviews)
-        if waits_beside(context, plan):
+        waiting = waiting_ids(context, detection, reviews)
+        if waits_beside(context, plan):  # what was applied may have settled some of it, or changed what is asked
             seen = detect(context, discovery, count=False, stored=relied, snapshot=snapshot)
-            record(context, seen, count=False)
+            waiting = waiting_ids(context, seen, record(context, seen, count=False))
         denied = {**detection.denied, **failed}
         detection = replace(detection, decisions=plan.decisions, reviews=reviews, denied=denied)
         promote_first(context, self.run, detection, outcome)
@@ -342,7 +343,7 @@ class _Sync:
         )
         for text in texts:
             outcome.note(text)
-        outcome.waiting = waiting_ids(context, detection, reviews)
+        outcome.waiting = waiting
         if paused := context.store.pauses.connection(context.name):
             raise Blocked(f"connection {context.name} is paused: {paused.reason}", hint="see `instep changes list`")
         return detection
