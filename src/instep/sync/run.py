@@ -322,10 +322,9 @@ class _Sync:
         pause_and_resume(context, detection, reviews)
         crashpoint("sync.held")
         plan, failed = plan_and_apply(context, self.run, detection, reviews)
-        waiting = waiting_ids(context, detection, reviews)
-        if waits_beside(context, plan):  # what was applied may have settled some of it, or changed what is asked
+        if beside := waits_beside(context, plan):
             seen = detect(context, discovery, count=False, stored=relied, snapshot=snapshot)
-            waiting = waiting_ids(context, seen, record(context, seen, count=False))
+            record(context, seen, count=False)
         denied = {**detection.denied, **failed}
         detection = replace(detection, decisions=plan.decisions, reviews=reviews, denied=denied)
         promote_first(context, self.run, detection, outcome)
@@ -343,7 +342,10 @@ class _Sync:
         )
         for text in texts:
             outcome.note(text)
-        outcome.waiting = waiting
+        outcome.waiting = waiting_ids(context, detection, reviews)
+        if beside:  # what was applied may have settled some of it
+            still_open = {review.id for review in context.store.reviews.find(context.name, ("open",))}
+            outcome.waiting = tuple(id for id in outcome.waiting if id in still_open)
         if paused := context.store.pauses.connection(context.name):
             raise Blocked(f"connection {context.name} is paused: {paused.reason}", hint="see `instep changes list`")
         return detection
