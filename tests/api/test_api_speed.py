@@ -298,7 +298,7 @@ def test_the_page_of_a_connection_works_out_its_freshness_once(broad: Api, monke
     for module in ("instep.control.queries.work", "instep.bootstrap.status"):
         monkeypatch.setattr(f"{module}.freshness_of", watched)
     token = sign_in.begin(broad.store, api_keys.create(broad.store, "eye", "viewer", "test").key).token
-    answer = broad.client.get("/connections/conn0000", cookies={COOKIE: token})
+    answer = broad.client.get("/connections/conn0000", headers={"Cookie": f"{COOKIE}={token}"})
     assert answer.status_code == 200
     assert "4,999 tables are late" in answer.text
     assert sorted(seen) == [False, True]
