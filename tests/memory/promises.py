@@ -105,12 +105,13 @@ _ID = re.compile(r"\bc-[0-9a-f]+")
 
 
 def check_reasons(world: World, report: SyncReport, *, whole: bool) -> None:
-    """Promise 13: whatever asks for a review has one that is open; a table that is not loaded names a change that is
-    open or refused, or somebody has paused it. After a sync of the `whole` connection no approved type waits in
-    silence."""
+    """Promise 13: a report names what is open and asks for a review, and nothing else; a table that is not loaded names
+    a change that is open or refused, or somebody has paused it. After a sync of the `whole` connection no approved
+    type waits in silence."""
     known = {r.id: r for r in world.store.reviews.find(NAME)}
     asks = {r.id for r in known.values() if r.status == "open" and r.action in _ASKS}
-    assert set(report.waiting) <= asks, f"{report.waiting} are asked for, open are {asks}"
+    awake = {id for id in asks if not world.store.reviews.is_asleep(known[id])}
+    assert set(report.waiting) == awake, f"{report.waiting} are asked for, open are {awake}"
     by_hand = {p.table for p in world.store.pauses.active(NAME) if not p.change}
     for run in report.tables:
         named = set(_ID.findall(run.error))

@@ -26,7 +26,7 @@ from instep.sync.aliases import unshown_names
 from instep.sync.claim import claimed, status_of
 from instep.sync.context import Ref, SyncContext, check_named
 from instep.sync.detection.backfill_since import finish_backfills
-from instep.sync.detection.detect import DetectionResult, current_discovery, detect, record, waiting_ids
+from instep.sync.detection.detect import DetectionResult, current_discovery, detect, record
 from instep.sync.detection.pause import pause_and_resume, reconsider
 from instep.sync.detection.refused import refusals
 from instep.sync.detection.table_renames import TableRenames
@@ -120,7 +120,7 @@ def sync(
         tables,
         tuple(done.notes),
         done.applied,
-        done.waiting,
+        context.store.reviews.waiting(context.name),
         time.monotonic() - begun,
         engine=engine.use,
         retryable=tuple(sorted(".".join(filter(None, ref)) for ref in done.retryable)),
@@ -322,7 +322,7 @@ class _Sync:
         pause_and_resume(context, detection, reviews)
         crashpoint("sync.held")
         plan, failed = plan_and_apply(context, self.run, detection, reviews)
-        if beside := waits_beside(context, plan):
+        if waits_beside(context, plan):
             seen = detect(context, discovery, count=False, stored=relied, snapshot=snapshot)
             record(context, seen, count=False)
         denied = {**detection.denied, **failed}
@@ -342,10 +342,6 @@ class _Sync:
         )
         for text in texts:
             outcome.note(text)
-        outcome.waiting = waiting_ids(context, detection, reviews)
-        if beside:  # what was applied may have settled some of it
-            still_open = {review.id for review in context.store.reviews.find(context.name, ("open",))}
-            outcome.waiting = tuple(id for id in outcome.waiting if id in still_open)
         if paused := context.store.pauses.connection(context.name):
             raise Blocked(f"connection {context.name} is paused: {paused.reason}", hint="see `instep changes list`")
         return detection

@@ -42,6 +42,12 @@ class DetectedChange:
     evidence: Mapping[str, Any] = field(default_factory=dict)
 
 
+def asks_now(now: datetime) -> ColumnElement[bool]:
+    """Return the condition that an open change asks a person, and is not snoozed."""
+    c = reviews.c
+    return c.action.not_in(("apply", "ignore")) & (c.snoozed_until.is_(None) | (c.snoozed_until <= now))
+
+
 class Reviews:
     def __init__(self, database: Database) -> None:
         self._db = database
@@ -238,6 +244,13 @@ class Reviews:
         only of the connections in `scope`, if it is given."""
         with self._db.read() as transaction:
             return self._select(transaction, connection, statuses, limit, kinds, scope)
+
+    def waiting(self, connection: str) -> tuple[str, ...]:
+        """Return the ids of the changes that wait for a person now, oldest first; snoozed ones wait later."""
+        c = reviews.c
+        query = select(c.id).where(c.connection == connection, c.status == "open", asks_now(self._db.now()))
+        with self._db.read() as transaction:
+            return tuple(transaction.execute(query.order_by(c.first_seen, c.id)).scalars())
 
     def existing(self, connection: str) -> dict[str, Review]:
         """Return content key -> the change that is open, approved or rejected."""

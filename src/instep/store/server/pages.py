@@ -13,6 +13,7 @@ from sqlalchemy import Column, ColumnElement, FromClause, Select, Table, func, l
 from instep.model import Run
 from instep.operations.values import RunStatus
 from instep.store.catalogs.plans import StoredPlan, plan_of
+from instep.store.catalogs.reviews import asks_now
 from instep.store.engine.database import Database
 from instep.store.tables.catalogs import pauses, plans, reviews, runs
 from instep.store.tables.columns import Utc
@@ -77,10 +78,8 @@ class Pages:
     def waiting(self, connections: Collection[str]) -> Mapping[str, int]:
         """Return how many open changes of each connection wait for a person; snoozed ones do not."""
         c = reviews.c
-        awake = c.snoozed_until.is_(None) | (c.snoozed_until <= self._db.now())
-        asks = c.action.not_in(("apply", "ignore"))
         is_open = c.status + "" == "open"  # not by the index of statuses: few connections, many open changes
-        query = select(c.connection, func.count()).where(is_open, asks, awake).group_by(c.connection)
+        query = select(c.connection, func.count()).where(is_open, asks_now(self._db.now())).group_by(c.connection)
         with self._db.read() as transaction:
             rows = transaction.execute(query.where(c.connection.in_(sorted(connections))))
             return {row[0]: row[1] for row in rows}

@@ -44,7 +44,6 @@ class RunOutcome:
     retryable: set[Ref] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
     applied: tuple[str, ...] = ()
-    waiting: tuple[str, ...] = ()
 
     @property
     def tables(self) -> tuple[TableRun, ...]:
