@@ -265,6 +265,7 @@ def test_a_table_that_moved_there_and_back_while_spark_read_it_is_not_merged(
             yield edits
 
     monkeypatch.setattr(spark_upsert, "find_edits", read_between)
+    monkeypatch.setattr(key_ranges, "MOST_READS", 0)
     files = [stage(lake, REF, [{"id": 2, "name": "new"}])]
     with pytest.raises(Conflict, match="moved under this run"):
         lake.write.merge(lambda: spark, REF, files, Merge(("id",)), Commit("run-1", 1))
@@ -308,6 +309,7 @@ def test_rows_that_no_key_names_are_dropped_where_they_are_read(
             yield edits
 
     monkeypatch.setattr(spark_upsert, "find_edits", of_many)
+    monkeypatch.setattr(key_ranges, "MOST_READS", 0)
     files = [stage(lake, REF, [{"id": 3, "name": "new"}])]
     assert lake.write.merge(lambda: spark, REF, files, Merge(("id",)), Commit("run-2", 1)) == LoadOutcome(0, 1)
     assert ["LeftSemi" in plan for plan in plans] == [sent]
@@ -334,6 +336,7 @@ def test_snapshots_may_expire_while_spark_reads_the_table(
             yield edits
 
     monkeypatch.setattr(spark_upsert, "find_edits", read_between)
+    monkeypatch.setattr(key_ranges, "MOST_READS", 0)
     files = [stage(lake, REF, [{"id": 1, "name": "new"}])]
     assert lake.write.merge(lambda: spark, REF, files, Merge(("id",)), Commit("run-1", 1)) == LoadOutcome(0, 1)
     assert [n for _, n, _ in rows_of(lake)] == ["new"]

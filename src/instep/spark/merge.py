@@ -61,9 +61,14 @@ class MergePlan:
         return not (self.complete or self.keys or self.since)
 
     @property
+    def meets_by_key(self) -> bool:
+        """Return whether rows with one key, staged and in the table, tell all that becomes of them."""
+        return bool(self.key) and not (self.keys or self.requested or self.since)
+
+    @property
     def is_whole(self) -> bool:
         """Return whether the staged rows are all that the source has, and are met by their key."""
-        return self.complete and bool(self.key) and not (self.keys or self.requested or self.since)
+        return self.complete and self.meets_by_key
 
 
 @dataclass(frozen=True)

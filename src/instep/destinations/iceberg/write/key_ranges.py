@@ -1,7 +1,8 @@
-"""A whole compare in ranges of the key: a task compares the rows of one range as this process compares a small table.
+"""An upsert in ranges of the key: a task finds the edits of one range as this process finds those of a small table.
 
 Files of a table and staged files have their keys in nearly the same order, so that a range of keys is in few of them.
-No row is moved between tasks, and what is equal on both sides is set aside as it passes by.
+No row is moved between tasks. Of a whole compare, what is equal on both sides is set aside as it passes by; of other
+upserts, ranges of which nothing is staged are not read.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class KeyRange:
 
 @dataclass(frozen=True)
 class RangeWork:
-    """The settings of the tasks of a whole compare: `table` has no snapshots."""
+    """The settings of the tasks: `table` has no snapshots."""
 
     plan: MergePlan
     table: TableMetadata
@@ -74,9 +75,11 @@ def range_work(
     io: Mapping[str, str],
     width: int,
 ) -> RangeWork | None:
-    """Return the work of a whole compare for about `width` tasks or more; None where its rows have to be joined: other
-    upserts, keys that do not begin with a whole number, and keys that are in no order."""
-    if not plan.is_whole or any(d.content != DataFileContent.POSITION_DELETES for t in tasks for d in t.delete_files):
+    """Return the work of an upsert for about `width` tasks or more; None where its rows have to be joined: deletes by
+    given keys, keys that do not begin with a whole number, and keys that are in no order."""
+    if not plan.meets_by_key or any(
+        d.content != DataFileContent.POSITION_DELETES for t in tasks for d in t.delete_files
+    ):
         return None
     key = table.schema().find_field(plan.key[0])
     if not isinstance(key.field_type, IntegerType | LongType):
@@ -147,6 +150,8 @@ def _cuts(spans: Sequence[KeySpan], most: int) -> Iterator[int]:
 def find_in_range(work: RangeWork, number: int) -> pa.Table:
     """Return the edits of a range; one that is `BEYOND` the task if only a join can find them."""
     part = work.ranges[number]
+    if work.plan.leaves_others and not part.staged:
+        return EDIT_COLUMNS.empty_table()
     io = load_file_io(dict(work.io), work.location)
     table = IcebergTable(("merge",), work.table, "", io, None)  # type: ignore[arg-type]
     within = (part.low, part.high)
