@@ -25,7 +25,7 @@ from instep import logs, redaction
 from instep.sources.sqlite import connect
 from mariadb import mariadb, mariadb_server  # noqa: F401 - fixtures
 from postgres_server import Database, Server, launch, make_database
-from rest_catalog import rest_catalog, rest_jvm  # noqa: F401 - fixtures
+from rest_catalog import rest_catalog, rest_catalog_in_s3, rest_jvm  # noqa: F401 - fixtures
 from s3_server import bucket, container, s3_server  # noqa: F401 - fixtures
 from statements import share_compiled
 

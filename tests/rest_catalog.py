@@ -5,16 +5,18 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway
 
-from instep.spark.jars import SQLITE, ensure, spark_jars
+from instep.spark.jars import AWS, ICEBERG, S3_IO, SQLITE, ensure, spark_jars
 from instep.spark.java import find_java, launch
 from programs import PROGRAMS
+from s3_server import Bucket
 
 _JARS = PROGRAMS / "rest"
 _SUMS = Path(__file__).parents[1] / "scripts" / "rest_catalog.sha256"
@@ -41,7 +43,7 @@ def rest_jvm() -> Iterator[JavaGateway]:
         if os.environ.get("CI") == "true":
             pytest.fail(reason)
         pytest.skip(reason)
-    classpath = [*jars, *ensure([SQLITE]), *spark_jars()]
+    classpath = [*jars, *ensure([SQLITE, ICEBERG, AWS]), *spark_jars()]
     jvm = launch(find_java(), classpath, ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"))
     gateway = JavaGateway(gateway_parameters=GatewayParameters(port=jvm.port, auth_token=jvm.secret))
     yield gateway
@@ -52,16 +54,26 @@ def rest_jvm() -> Iterator[JavaGateway]:
 @pytest.fixture
 def rest_catalog(rest_jvm: JavaGateway, tmp_path: Path) -> Iterator[str]:
     """The address of a catalog without tables."""
-    java: Any = rest_jvm.jvm
-    warehouse = tmp_path / "rest"
-    warehouse.mkdir()
+    (tmp_path / "rest").mkdir()
+    with serving(rest_jvm, tmp_path / "rest" / "rest.db", {"warehouse": (tmp_path / "rest").as_uri()}) as address:
+        yield address
+
+
+@pytest.fixture
+def rest_catalog_in_s3(rest_jvm: JavaGateway, bucket: Bucket, tmp_path: Path) -> Iterator[str]:
+    """The same, whose server keeps its files in the bucket."""
+    files = {"io-impl": S3_IO, "client.region": "us-east-1", "s3.path-style-access": "true", **bucket.io}
+    with serving(rest_jvm, tmp_path / "rest.db", {"warehouse": f"{bucket.uri}/lake", **files}) as address:
+        yield address
+
+
+@contextmanager
+def serving(jvm: JavaGateway, database: Path, properties: Mapping[str, str]) -> Iterator[str]:
+    """The address of a catalog with these properties while it is served."""
+    java: Any = jvm.jvm
     options = java.java.util.HashMap()
-    for key, value in {
-        "uri": f"jdbc:sqlite:{warehouse / 'rest.db'}",
-        "warehouse": warehouse.as_uri(),
-        "jdbc.schema-version": "V1",
-        "jdbc.strict-mode": "false",
-    }.items():
+    own = {"uri": f"jdbc:sqlite:{database}", "jdbc.schema-version": "V1", "jdbc.strict-mode": "false"}
+    for key, value in {**own, **properties}.items():
         options.put(key, value)
     catalog = java.org.apache.iceberg.jdbc.JdbcCatalog()
     catalog.setConf(java.org.apache.hadoop.conf.Configuration())

@@ -16,8 +16,10 @@ from pydantic import ValidationError
 
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.destinations.iceberg.metadata.sqlite_catalog import SqliteCatalog
+from instep.destinations.iceberg.metadata.stand_in import stand_in_of, without_code
 from instep.destinations.iceberg.metadata.updates import set_properties
 from instep.errors import DestinationError, StageError
+from instep.spark.jars import S3_IO
 from instep.stage.files.place import StorageFolder, children, keep_only, remove
 from instep.stage.files.pyiceberg_code import confined, open_catalog
 from lake import REF, create
@@ -149,18 +151,40 @@ def test_a_login_goes_to_no_host_that_a_server_or_a_table_names(
 
 
 def test_spark_opens_no_rest_catalog_that_an_api_has_set() -> None:
-    """Iceberg's own code for Java takes classes, files and hosts from what its server answers."""
+    """Iceberg's own code for Java takes classes, files and hosts from what its server answers. For the files of such a
+    catalog in S3 a session has the jar."""
     for catalog, local_files, is_for_spark in (("rest", False, False), ("rest", True, True), ("glue", False, True)):
         config = IcebergConfig.resolved(
             name="lake", warehouse="s3://b/x", catalog=catalog, properties={}, local_files=local_files
         )
         lake = IcebergDestination(config)
         assert lake.lake.is_for_spark is is_for_spark
-        assert bool(lake.lifecycle.spark_catalog()) is is_for_spark
+        conf = lake.lifecycle.spark_catalog()
+        assert ("spark.sql.catalog.lake" in conf) is is_for_spark
+        assert conf["spark.sql.catalog.lake.io-impl"] == S3_IO
         assert (lake.lifecycle.spark_table(REF) is not None) is is_for_spark
-    served = IcebergConfig.resolved(name="lake", warehouse="s3://b/x", catalog="rest", properties={}, local_files=False)
-    with pytest.raises(DestinationError, match="Spark does not open a REST catalog that an API has set"):
-        IcebergDestination(served).lake.spark_conf()
+
+
+@pytest.mark.parametrize("place", ["gs://b/x", "abfss://c@account.dfs.core.windows.net/x"])
+def test_a_store_that_spark_opens_by_hadoop_is_not_opened_for_a_server(answer: dict[str, Any], place: str) -> None:
+    table = {**answer, "metadata": {**answer["metadata"], "location": place}, "metadata-location": f"{place}/m.json"}
+    with catalog_server({}, table) as uri:
+        config = IcebergConfig.resolved(
+            name="lake", warehouse=place, catalog="rest", properties={"uri": uri}, local_files=False
+        )
+        lake = IcebergDestination(config).lake
+        found = lake.load(REF)
+        assert found is not None
+        with (
+            pytest.raises(DestinationError, match="Spark does not open this store"),
+            stand_in_of(lake, {REF: found}, ""),
+        ):
+            pass
+
+
+def test_a_stand_in_has_no_property_that_names_code() -> None:
+    named = {"write.location-provider.impl": "a.B", "write.py-location-provider.impl": "a.B", "write.format": "x"}
+    assert without_code({**named, "instep.state": "{}"}) == {"write.format": "x"}
 
 
 def test_a_login_that_names_code_is_no_property() -> None:

@@ -382,7 +382,7 @@ def check_server(session: SparkSession, catalog: str, file: str) -> None:
         except AnalysisException as error:
             raise SetupError(
                 f"this merge is done by the Spark server, which does not see the catalog {file} of this machine",
-                hint="give the destination a REST catalog, or merge here: raise the destination's upsert_rows",
+                hint="give the destination a REST catalog in instep.yml, or merge here: raise its `upsert_rows`",
             ) from error
     try:
         session.sql(f"SHOW NAMESPACES IN {name(catalog)}")

@@ -195,8 +195,8 @@ class IcebergLifecycle(LakeFacet):
 
     def spark_catalog(self) -> Mapping[str, str]:
         """Return the Spark settings under which the lake is the catalog `lake.name`; none of them is secret. Of a
-        catalog that Spark must not open there are none."""
-        return self.lake.spark_conf() if self.lake.is_for_spark else {}
+        catalog that Spark must not open they define none, and name the code for its files."""
+        return self.lake.spark_conf() if self.lake.is_for_spark else self.lake.spark_file_code()
 
     def spark_table(self, ref: Ref) -> SparkTable | None:
         """Return the table's name in the catalog; None if Spark must not open that."""

@@ -40,6 +40,8 @@ _AZURE_WORDS = {
 }
 _AZURE_UNREAD = ("adls.connection-string", "adls.token", "adls.anon", "adls.account-host")
 """Properties that only pyiceberg's other file system reads: without an error another login would be used."""
+AZURE_HOSTS = (AUTHORITY, "adls.dfs-storage-authority", "adls.blob-storage-scheme", "adls.dfs-storage-scheme")
+"""Properties by which pyarrow's file system calls a host other than Azure's own."""
 _AZURE_HOST = re.compile(r"([a-z0-9]{3,24})\.(?:dfs|blob)\.core\.windows\.net")
 
 
@@ -128,14 +130,8 @@ def azure_filesystem(netloc: str, io: Mapping[str, str]) -> Any:
 
     _, account = account_of(netloc, io)
     _refuse_unread(io)
-    names = (
-        *_AZURE_WORDS,
-        AUTHORITY,
-        "adls.dfs-storage-authority",
-        "adls.blob-storage-scheme",
-        "adls.dfs-storage-scheme",
-    )
-    given = {name.removeprefix("adls.").replace("-", "_"): io[name] for name in names if io.get(name)}
+    names = (name for name in (*_AZURE_WORDS, *AZURE_HOSTS) if io.get(name))
+    given = {name.removeprefix("adls.").replace("-", "_"): io[name] for name in names}
     return AzureFileSystem(account, **given)
 
 

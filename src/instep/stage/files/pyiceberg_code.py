@@ -22,7 +22,7 @@ from pyiceberg.typedef import EMPTY_DICT
 
 from instep.egress.guard import BUCKETS
 from instep.errors import DestinationError
-from instep.stage.files.buckets import AUTHORITY, AZURE, azure_filesystem, container_path
+from instep.stage.files.buckets import AZURE, AZURE_HOSTS, azure_filesystem, container_path
 from instep.stage.files.names import LOCAL_FILES
 
 if TYPE_CHECKING:
@@ -84,15 +84,7 @@ def _parse_location(location: str, properties: dict[str, Any] = EMPTY_DICT) -> t
     return (scheme, netloc, container_path(netloc) + path[len(netloc) :]) if scheme in AZURE else (scheme, netloc, path)
 
 
-_HOSTS = (
-    "gcs.service.host",
-    AUTHORITY,
-    "adls.dfs-storage-authority",
-    "adls.blob-storage-scheme",
-    "adls.dfs-storage-scheme",
-    "adls.account-host",
-    "s3.proxy-uri",
-)
+_HOSTS = ("gcs.service.host", *AZURE_HOSTS, "adls.account-host", "s3.proxy-uri")
 """Properties that lead a login elsewhere than to the store that it is for. A signature, as S3 has it, is of use to
 nobody; a token is."""
 
@@ -134,11 +126,16 @@ def open_catalog(name: str, properties: dict[str, str], *, local_files: bool) ->
 
         catalog.engine.dispose()  # its pool would hold connections of the database for as long as this process runs
         catalog.engine = create_engine(properties["uri"], poolclass=NullPool)
-    opened: Catalog = with_own_hosts(catalog if local_files else confined(catalog), properties)
+    opened: Catalog = guarded(catalog, properties, local_files=local_files)
     return opened
 
 
-def with_own_hosts(catalog: C, own: Mapping[str, str]) -> C:
+def guarded(catalog: C, own: Mapping[str, str], *, local_files: bool) -> C:
+    """Return the catalog of a destination with the properties `own`, which keeps to what those say."""
+    return _with_own_hosts(catalog if local_files else confined(catalog), own)
+
+
+def _with_own_hosts(catalog: C, own: Mapping[str, str]) -> C:
     """Return the catalog, which from now on opens no file by a host that its server or a table names, and `own`, the
     properties of the destination, do not."""
     load = catalog._load_file_io
@@ -191,4 +188,4 @@ def _known_logins_only() -> None:
         AuthManagerFactory.create = classmethod(known)  # type: ignore[assignment,method-assign]
 
 
-__all__ = ["confined", "load_file_io", "open_catalog", "with_own_hosts"]
+__all__ = ["confined", "guarded", "load_file_io", "open_catalog"]

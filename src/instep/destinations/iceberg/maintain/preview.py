@@ -12,13 +12,11 @@ import uuid
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
-from pyiceberg.serializers import ToOutputFile
 from pyiceberg.table import Table
-from pyiceberg.table.refs import SnapshotRef
 
 from instep.destinations.base import Ref
 from instep.destinations.iceberg.metadata.catalog import Lake
-from instep.destinations.iceberg.metadata.updates import MAIN
+from instep.destinations.iceberg.metadata.stand_in import write_current
 from instep.errors import Blocked
 from instep.stage.files.place import children, remove
 from instep.temporary import temporary
@@ -65,18 +63,8 @@ def _remove_abandoned(lake: Lake) -> None:
 def _copy(beside: Lake, ref: Ref, table: Table) -> None:
     """Register a table whose metadata names the same snapshot, and whose own place is in the preview."""
     beside.ensure_namespace(ref[0])
-    location, main = beside.new_location(ref), table.metadata.current_snapshot()
-    refs = {MAIN: SnapshotRef.model_validate({"snapshot-id": main.snapshot_id, "type": "branch"})} if main else {}
+    location = beside.new_location(ref)
     properties = {name: value for name, value in table.metadata.properties.items() if name not in _OWN_PLACES}
-    alone = {
-        "location": location,
-        "properties": {**properties, "gc.enabled": "false"},
-        "snapshots": [main] if main else [],
-        "refs": refs,
-        "snapshot_log": [],
-        "metadata_log": [],
-    }
     path = f"{location}/metadata/00000-{uuid.uuid4()}.metadata.json"
-    copied = table.metadata.model_copy(update=alone)
-    ToOutputFile.table_metadata(copied, table.io.new_output(path), overwrite=True)
+    write_current(table, path, location=location, properties={**properties, "gc.enabled": "false"})
     beside.catalog.register_table(ref, path)

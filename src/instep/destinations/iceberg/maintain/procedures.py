@@ -32,18 +32,18 @@ from instep.destinations.iceberg.evolve.undo import now_ms, undoable
 from instep.destinations.iceberg.maintain.compact import MAINTAINED, MANIFESTS, extended, maintained_now
 from instep.destinations.iceberg.maintain.expire import expire as expire_here
 from instep.destinations.iceberg.maintain.expire import expired_snapshots, let_go, plain
-from instep.destinations.iceberg.metadata.catalog import LAYOUT, Lake
+from instep.destinations.iceberg.metadata.catalog import Lake
 from instep.destinations.iceberg.metadata.partition import why_not_loaded
 from instep.destinations.iceberg.metadata.records import STATE, exact_rows, load_state, read_pending, state_record
 from instep.destinations.iceberg.metadata.shards import shard_key_of, shards_of, totals
+from instep.destinations.iceberg.metadata.stand_in import stand_in_catalog, without_code
 from instep.destinations.iceberg.metadata.updates import MAIN, ref_is, schema_is, set_branch
 from instep.destinations.iceberg.write.load import load_ours, summary
 from instep.errors import DestinationError
 from instep.schema.maintenance import DAY_MS
 from instep.spark.destination_table import Procedures, procedures, reaches_files_here
-from instep.spark.merge import MergeSettings, name, path, text
+from instep.spark.merge import name, path, text
 from instep.stage.files.place import children, delete_files
-from instep.temporary import temporary
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -113,31 +113,17 @@ def stand_in(lake: Lake, table: Table, session: SparkSession, work: MaintenanceS
     what is rewritten keeps their values."""
     stem = f"{work.run}-maintain-{uuid.uuid4().hex[:8]}"
     folder, own = f"{own_data(table)}/{stem}", f"{table.location()}/metadata/{stem}"
-    catalog = f"instep_{uuid.uuid4().hex[:8]}"
-    with temporary("maintain") as place:
-        database, location = f"{place}/catalog.db", f"{own}/00000.metadata.json"
-        metadata = _metadata(lake, table, folder, own)
-        ToOutputFile.table_metadata(metadata, table.io.new_output(location), overwrite=True)
-        with closing(sqlite3.connect(database)) as db:
-            db.executescript(LAYOUT)
-            db.execute("INSERT INTO iceberg_tables VALUES (?, ?, ?, ?, NULL, 'TABLE')", (catalog, *_NAME, location))
-            db.commit()
-        files, secrets = lake.spark_files(catalog)
-        conf = {
-            f"spark.sql.catalog.{catalog}": "org.apache.iceberg.spark.SparkCatalog",
-            f"spark.sql.catalog.{catalog}.catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
-            f"spark.sql.catalog.{catalog}.uri": f"jdbc:sqlite:{database}",
-            f"spark.sql.catalog.{catalog}.jdbc.schema-version": "V1",
-            f"spark.sql.catalog.{catalog}.warehouse": lake.warehouse,
-            f"spark.sql.catalog.{catalog}.cache-enabled": "false",
-            **files,
-        }
-        try:
-            with procedures(session, MergeSettings(conf, secrets), catalog) as spark:
-                yield MetadataAlias(spark, catalog, database, folder, own, lake.io())
-        finally:
-            names = children(own, lake.io())
-            delete_files(own, lake.io(), [n for n in names if n.endswith(".metadata.json")])
+    location = f"{own}/00000.metadata.json"
+    ToOutputFile.table_metadata(_metadata(lake, table, folder, own), table.io.new_output(location), overwrite=True)
+    try:
+        with (
+            stand_in_catalog(lake, {_NAME: location}) as catalog,
+            procedures(session, catalog.settings, catalog.name) as spark,
+        ):
+            yield MetadataAlias(spark, catalog.name, catalog.database, folder, own, lake.io())
+    finally:
+        names = children(own, lake.io())
+        delete_files(own, lake.io(), [n for n in names if n.endswith(".metadata.json")])
 
 
 def _metadata(lake: Lake, table: Table, folder: str, own: str) -> Any:
@@ -147,9 +133,8 @@ def _metadata(lake: Lake, table: Table, folder: str, own: str) -> Any:
     old = {f.field_id: f for s in schemas for f in s.fields if f.field_id in ids}
     schema = extended(table, [old[i] for i in sorted(old)])
     others = [s for s in table.metadata.schemas if s.schema_id != schema.schema_id]
-    given = table.metadata.properties.items()
-    properties = {k: v for k, v in given if not k.startswith("instep.") and not k.endswith(".impl")}  # which name code
-    properties |= {"write.data.path": folder, "write.metadata.path": own}
+    places = {"write.data.path": folder, "write.metadata.path": own}
+    properties = without_code(table.metadata.properties) | places
     return table.metadata.model_copy(update={"schemas": [*others, schema], "properties": properties})
 
 
@@ -223,9 +208,8 @@ def remove_orphans(lake: Lake, ref: Ref, session: SparkSession, work: Maintenanc
     if limit > now_ms() - DAY_MS or table.properties.get("gc.enabled", "true") != "true":
         return None
     at = datetime.fromtimestamp(limit / 1000, UTC).replace(tzinfo=None).isoformat(" ", "milliseconds")
-    settings = MergeSettings(lake.spark_conf(), lake.spark_secrets(), str(lake.database) if lake.is_sqlite else "")
     count = 0
-    with procedures(session, settings, lake.name) as spark:
+    with procedures(session, lake.spark_settings, lake.name) as spark:
         for folder in (own_data(table), f"{table.location()}/metadata"):
             given = {"table": text(path(ref)), "location": text(folder), "older_than": f"TIMESTAMP '{at}'"}
             count += len(spark.call("remove_orphan_files", given))

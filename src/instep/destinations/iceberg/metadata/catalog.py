@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
 
+    from instep.spark.merge import MergeSettings
+
 
 CATALOGS: Mapping[str, str] = {"rest": "pyiceberg", "sql": "sqlalchemy", "hive": "thrift", "glue": "boto3"}
 """The kinds of catalogs beside our own SQLite file, and the package that each needs."""
@@ -73,6 +75,10 @@ def _azure_for_java(netloc: str, properties: Mapping[str, str]) -> dict[str, str
     if endpoint := azure_endpoint(account, properties):
         out[f"adls.connection-string.{host}"] = endpoint
     return out
+
+
+def _names_s3(properties: Mapping[str, str]) -> bool:
+    return any(name.startswith(("s3.", "client.")) for name in properties)
 
 
 _BUSY_SECONDS = 60.0
@@ -204,7 +210,7 @@ class Lake:
 
     @cached_property
     def _catalog(self) -> Catalog:
-        from instep.stage.files.pyiceberg_code import confined, open_catalog, with_own_hosts
+        from instep.stage.files.pyiceberg_code import guarded, open_catalog
 
         if self.is_sqlite:
             from instep.destinations.iceberg.metadata.sqlite_catalog import SqliteCatalog
@@ -213,7 +219,7 @@ class Lake:
             uri = f"sqlite:///{place}timeout=60"
             rest = {k: v for k, v in self.config.catalog_properties.items() if k != "uri"}
             catalog = SqliteCatalog(self.name, **{**rest, **self._reach, "uri": uri, "warehouse": self.warehouse})
-            return with_own_hosts(catalog if self.config.local_files else confined(catalog), rest)
+            return guarded(catalog, rest, local_files=self.config.local_files)
 
         kind, properties = self.config.catalog_type, self.config.catalog_properties
         check_library(self.config.name, kind)
@@ -460,15 +466,16 @@ class Lake:
         classes and hosts, which nothing checks there."""
         return self.config.local_files or self.config.catalog_type != "rest"
 
+    @property
+    def spark_settings(self) -> MergeSettings:
+        """How a session of Spark opens the same catalog."""
+        from instep.spark.merge import MergeSettings
+
+        return MergeSettings(self.spark_conf(), self.spark_secrets(), str(self.database) if self.is_sqlite else "")
+
     def spark_conf(self) -> dict[str, str]:
-        """Return Spark's settings for the same catalog, without secrets. Raises DestinationError for a catalog that it
-        must not open."""
-        if not self.is_for_spark:
-            raise DestinationError(
-                f"lake {self.config.name}: Spark does not open a REST catalog that an API has set: its server could "
-                "name files and code of this machine",
-                hint="describe the destination in instep.yml, or raise its `upsert_rows`",
-            )
+        """Return Spark's settings for the same catalog, without secrets."""
+        assert self.is_for_spark, "Spark opens no REST catalog that an API has set"
         conf = {"": "org.apache.iceberg.spark.SparkCatalog", ".cache-enabled": "false"}
         if self.is_sqlite:
             conf |= {
@@ -486,11 +493,19 @@ class Lake:
         conf |= {f".{k}": v for k, v in plain.items()}
         return {f"spark.sql.catalog.{self.name}{k}": v for k, v in conf.items()}
 
-    def spark_files(self, catalog: str) -> tuple[dict[str, str], dict[str, str]]:
-        """Return the settings by which another catalog of Spark reaches the warehouse's files: plain ones, and
+    def spark_file_code(self) -> dict[str, str]:
+        """Return the setting by which a session gets the jar for files in S3, if some may be there: the place of a
+        table may be known to the catalog's server alone."""
+        near = self.warehouse if "://" in self.config.warehouse else "s3://" if _names_s3(self.io()) else ""
+        if (code := for_java(near, {}).get("io-impl")) != S3_IO:
+            return {}
+        return {f"spark.sql.catalog.{self.name}.io-impl": code}
+
+    def spark_files(self, catalog: str, location: str) -> tuple[dict[str, str], dict[str, str]]:
+        """Return the settings by which another catalog of Spark reaches the files at a location: plain ones, and
         secret ones."""
         own = {k: v for k, v in self.io().items() if k != LOCAL_FILES}
-        own |= for_java(self.warehouse, own)
+        own |= for_java(location, own)
         names = {k: f"spark.sql.catalog.{catalog}.{k}" for k in own}
         secret = {names[k]: v for k, v in own.items() if _SECRET.search(k)}
         return {names[k]: v for k, v in own.items() if names[k] not in secret}, secret

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +16,7 @@ from instep.crash import crashpoint
 from instep.destinations.base import Commit, LoadOutcome, Merge, MergePath, Ref, SparkStart
 from instep.destinations.iceberg.commit.commit import TableCommit, new_table
 from instep.destinations.iceberg.commit.fence import check_fence
-from instep.destinations.iceberg.commit.shard_table import land, staged_schema
+from instep.destinations.iceberg.commit.shard_table import land, own_data, planned, staged_schema
 from instep.destinations.iceberg.evolve.views import in_step
 from instep.destinations.iceberg.metadata.catalog import Lake
 from instep.destinations.iceberg.metadata.files import (
@@ -34,6 +35,7 @@ from instep.destinations.iceberg.metadata.records import (
     version_of,
 )
 from instep.destinations.iceberg.metadata.shards import shard_key_of
+from instep.destinations.iceberg.metadata.stand_in import stand_in_of
 from instep.destinations.iceberg.metadata.updates import MAIN, ref_is
 from instep.destinations.iceberg.write.load import IcebergLoads, load_ours, overwrite, staging_stem, summary
 from instep.destinations.iceberg.write.spark_upsert import SparkUpsert, StagedMerge, found_by_spark
@@ -41,6 +43,7 @@ from instep.destinations.iceberg.write.upsert import Upsert, find_upsert, fits_i
 from instep.destinations.rows import latest_time
 from instep.errors import DestinationError, SparkNeeded, StageError
 from instep.spark.merge import MergePlan, MergeSettings
+from instep.stage.files.pyiceberg_code import refuse_local
 from instep.stage.spec import StagedFile, SystemColumns
 
 _SPARK_TYPES = {
@@ -84,10 +87,12 @@ def _merge(
             f"table {'.'.join(ref)} cannot be merged without Spark: it is too large, or has no key of a plain type",
             hint="set `engine: spark` in instep.yml",
         )
-    settings = MergeSettings(lake.spark_conf(), lake.spark_secrets(), str(lake.database) if lake.is_sqlite else "")
     try:
         coming = _stage(lake, table, files, how, staged)
-        with found_by_spark(session, coming, plan, settings) as upsert:
+        with (
+            _readable(lake, ref, table, staged, plan, commit) as (named, settings),
+            found_by_spark(session, coming, named, settings) as upsert,
+        ):
             return _land(upsert, metadata, how, commit)
     except StageError:
         check_fence(load_ours(lake, ref)[0].metadata, commit.fence, ".".join(ref))  # a later run drops what is staged
@@ -95,6 +100,30 @@ def _merge(
     finally:
         for name in staged:
             lake.drop_table(name)
+
+
+@contextmanager
+def _readable(
+    lake: Lake, ref: Ref, table: IcebergTable, staged: Sequence[Ref], plan: MergePlan, commit: Commit
+) -> Iterator[tuple[MergePlan, MergeSettings]]:
+    """Yield the plan with the names that its tables have in Spark, and how a session opens them: of a catalog that
+    Spark must not open by a stand-in."""
+    if lake.is_for_spark:
+        yield plan, lake.spark_settings
+        return
+    for task in planned(table):
+        for file in (task.file, *task.delete_files):
+            refuse_local(file.file_path)
+    copied = {name: lake.catalog.load_table(name) for name in staged} | {ref: table}
+    with stand_in_of(lake, copied, f"{own_data(table)}/{commit.run}-merged") as stand_in:
+        named = replace(
+            plan,
+            table=(stand_in.name, *plan.table[1:]),
+            rows=(stand_in.name, *plan.rows[1:]),
+            keys=(stand_in.name, *plan.keys[1:]) if plan.keys else (),
+            requested=(stand_in.name, *plan.requested[1:]) if plan.requested else (),
+        )
+        yield named, stand_in.settings
 
 
 def _path(lake: Lake, ref: Ref, metadata: Mapping[str, Any], files: Sequence[StagedFile], how: Merge) -> MergePath:
