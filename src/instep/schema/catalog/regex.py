@@ -21,9 +21,12 @@ MAX_TRIES = 20_000
 """The ways through a text that Python's engine may have to try."""
 
 _HINT = "a glob such as public.log_* is enough for most"
+_NUMBER = r"x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|N\{[^}]*\}|0[0-7]{0,2}"
+"""A character by its number or its name, behind a backslash."""
 _TOKEN = re.compile(
-    r"(?P<back>\\[1-9])|(?P<escape>\\.)|(?P<set>\[\^?\]?(?:\\.|[^\]\\])*\])|(?P<special>\(\?[^:])"
-    r"|(?P<open>\((?:\?:)?)|(?P<close>\))|(?P<repeat>(?:[*+?]|\{\d*,?\d*\})[?+]?)|(?P<either>\|)|(?P<other>.)",
+    rf"(?P<back>\\[1-9])|(?P<escape>\\(?:{_NUMBER}|.))"
+    r"|(?P<set>\[\^?\]?(?:\\.|[^\]\\])*\])|(?P<special>\(\?[^:])"
+    r"|(?P<open>\((?:\?:)?)|(?P<close>\))|(?P<repeat>(?:[*+?]|\{(?!\})\d*,?\d*\})[?+]?)|(?P<either>\|)|(?P<other>.)",
     re.DOTALL,
 )
 
@@ -32,7 +35,8 @@ def check_regex(text: str) -> None:
     """Raise SchemaError, saying why, for an expression that is not valid or not surely quick.
 
     Refused: more than 200 characters, more than 4 repeats of variable length, `{n}` above 100, a repeat of a group
-    that itself repeats or has alternatives, look-around, back references. `(?i)` at the start is allowed.
+    that itself repeats or has alternatives, possessive repeats, look-around, back references. `(?i)` at the start is
+    allowed.
     """
     if why := _slow(text):
         raise SchemaError(f"the regular expression {text!r} {why}", hint=_HINT)
@@ -77,11 +81,10 @@ class Expression:
 
     @cached_property
     def _states(self) -> _States | None:
-        """Return its states; None for what only Python's engine reads: possessive repeats, characters by number, an
-        empty `{}`."""
-        tokens = [(kind, token) for kind, token, _ in _walk(_body(self.text))]
-        if _slow(self.text) or any(_is_unread(kind, token) for kind, token in tokens):
+        """Return its states; None for what `check_regex` refuses."""
+        if _slow(self.text):
             return None
+        tokens = [(kind, token) for kind, token, _ in _walk(_body(self.text))]
         return _States(tokens, re.IGNORECASE if self.text != _body(self.text) else re.RegexFlag(0))
 
 
@@ -93,18 +96,14 @@ def _is_variable(kind: str, token: str) -> bool:
     return kind == "repeat" and not re.fullmatch(r"\{\d+\}[?+]?", token)
 
 
-def _is_unread(kind: str, token: str) -> bool:
-    if kind == "escape":
-        return token[1] in "0xuUN"
-    return kind == "repeat" and (token.startswith("{}") or (len(token) > 1 and token.endswith("+")))
-
-
 def _slow(text: str) -> str:
     if len(text) > MAX_LENGTH:
         return f"is longer than {MAX_LENGTH} characters"
     variable = 0
     for kind, token, inner in _walk(_body(text)):
         if kind in ("back", "special"):
+            return f"uses {token}, which may be slow"
+        if kind == "repeat" and len(token) > 1 and token.endswith("+"):
             return f"uses {token}, which may be slow"
         if kind == "repeat" and inner and token[0] != "?":
             return "repeats a group that itself repeats or has alternatives"
