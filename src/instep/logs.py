@@ -28,12 +28,13 @@ _SHAPES = (
     (re.compile(r"(://[^/@\s:]*:)[^/@\s]+@"), rf"\1{HIDDEN}@"),
     (re.compile(r"\b(instep_sk_|whsec_)[A-Za-z0-9+/=_-]+"), rf"\1{HIDDEN}"),
     (re.compile(r"\b(Bearer|Basic)(\s+|%20|\+)[A-Za-z0-9+/=._~%-]{8,}", re.IGNORECASE), rf"\1 {HIDDEN}"),
-    (re.compile(r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)?"), HIDDEN),  # a JSON web token
+    # a JSON web token; one within a longer word is looked for only so far: the time must grow with a text, not squared
+    (re.compile(r"(?:(?<![\w-])eyJ[\w-]{8,}|(?<=-)eyJ[\w-]{8,500})\.[\w-]+(?:\.[\w-]+)?", re.ASCII), HIDDEN),
     (re.compile(r"(/sign-in/(?:once/|oidc/done\?))[^\s\"']+"), rf"\1{HIDDEN}"),  # a link, and the code of a provider
     (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL), HIDDEN),
     (
         re.compile(
-            rf"({_SECRET_NAME})(\\*[\"\']?\s*[=:]\s*)(?:\'[^\']*\'|\"[^\"]*\"|\\+\"[^\"]*\\+\"|[^\s,;&\'\"\\]+)",
+            rf"({_SECRET_NAME})(\\*[\"\']?\s*[=:]\s*)(?:\'[^\']*\'|\"[^\"]*\"|\\+\"[^\"]*(?<=\\)\"|[^\s,;&\'\"\\]+)",
             re.IGNORECASE,
         ),
         rf"\1\2{HIDDEN}",

@@ -118,6 +118,9 @@ SECRETS = (
     ("quoted", f"connect(password='{CANARY} with space')"),
     ("a query", f"https://hooks/x?token={CANARY}&a=1"),
     ("a private key", f"-----BEGIN PRIVATE KEY-----\n{CANARY}\n-----END PRIVATE KEY-----"),
+    ("a JSON web token", f"got eyJhbGciOiJIUzI1NiJ9.{CANARY}.sig"),
+    ("one behind a word", f"id-eyJhbGciOiJIUzI1NiJ9.{CANARY}"),
+    ("escaped", f'{{"said": "{{\\"token\\": \\"{CANARY} and more\\"}}"}}'),
 )
 
 
@@ -127,6 +130,25 @@ def test_what_looks_like_a_secret_is_hidden(name: str, text: str, out: io.String
     assert CANARY not in clean(text)
     assert logs.HIDDEN in clean(text)
     assert CANARY not in out.getvalue()
+
+
+REPEATED = {
+    "words of a token": "-eyJaaaaaaa", "a token without an end": "eyJaaaaaaaa", "backslashes": "\\", "names": "token",
+    "a name and backslashes": "password\\\\", "an open quote": "token='x", "another one": 'token="x', "space": " ",
+    "an escaped quote": 'secret=\\"x', "headers": "Bearer ", "addresses": "://a:b", "colons": ":", "keys": "instep_sk_",
+    "beginnings of keys": "-----BEGIN ", "names of keys": "PRIVATE KEY ", "ends of keys": "-----END A",
+    "links": "/sign-in/once/", "half a name": "api_",
+}  # fmt: skip
+BEFORE = ("", "://", "token=", 'token=\\"', "token='", "-----BEGIN ", "-----BEGIN PRIVATE KEY-----", "Bearer", "eyJ")
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("repeated", REPEATED.values(), ids=REPEATED)
+def test_a_long_text_is_cleaned_soon(repeated: str) -> None:
+    """A connector, or a server, may send anything for a line: a time that grew with its square would hold up all of
+    the worker for minutes."""
+    for before in BEFORE:
+        clean(before + repeated * (300_000 // len(repeated)))
 
 
 def test_fields_that_are_called_like_secrets_are_hidden(out: io.StringIO) -> None:
