@@ -23,7 +23,8 @@ _CORE = 4
 _SAFE = ("", "/", "!'()*~", "!#$%&'()*+,/:;=?@[]~")
 """Characters that encoders of URLs leave as they are: those of forms, paths, browsers and whole addresses."""
 _NAMED = re.compile(
-    r"passw|passphrase|secret|token|credential|(private|api|access|account).?key|authorization|cookie|^salt$|^pwd$",
+    r"passw|passphrase|secret|token|credential|(private|api|access|account).?key|connection-string|authorization|cookie"
+    r"|^salt$|^pwd$",
     re.IGNORECASE,
 )
 _HARMLESS = re.compile(

@@ -9,6 +9,7 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel
 
+from instep.destinations.iceberg.metadata.catalog import IcebergConfig, Lake
 from instep.project.allowed import keys as api_keys
 from instep.project.allowed.keys import (
     KEYS,
@@ -21,15 +22,18 @@ from instep.project.allowed.keys import (
     SETTING,
     SQL,
     addresses,
+    is_address,
     reach_of,
     refusals,
 )
-from instep.project.allowed.values import nothing, table_refusals
-from instep.project.documents import TYPES, InvalidObject, plain_section_of
+from instep.project.allowed.values import GLUE, OBJECT_STORE, nothing, table_refusals
+from instep.project.allowed.values import REST as REST_PROPERTIES
+from instep.project.documents import TYPES, InvalidObject, plain_secrets, plain_section_of
 from instep.project.sections.databases import SourceSection
 from instep.project.sections.file_settings import SHELVES, Shelves
 from instep.project.sections.sources import SqliteSourceSection
 from instep.project.sections.values import Section
+from instep.redaction import names_secret
 
 OPEN = {
     "SshSection.key", "PostgresSourceSection.options", "ConnectorServer.configuration", "AirbyteServer.configuration",
@@ -326,3 +330,48 @@ def test_addresses_within_mappings_are_found_by_name_and_look() -> None:
         "subdomain",
         "from",
     }
+
+
+LOOKS_LIKE_ONE = (
+    "x.example", "x。example/", "x．example", "x｡example", "x.рф", "例え.テスト", "ｘ．ｅｘａｍｐｌｅ",
+    "x.e\u00adxample", "x.\texample", "x.exam\u200bple", "10.20.30.40", "127.0.1", "203.7405580", "3232235777/",
+    "u@3232235777", "0xC0A80001", "0xc0.0xa8.1", "٣٢٣٢٢٣٥٧٧٧", "[2a01:4f8:1:2:3:4:5:6]", "::1", "localhost:1", "ftp://x",
+)  # fmt: skip
+LOOKS_LIKE_NONE = (
+    "acme", "eu-west-1", "2024-01-01", "2024-01-01T00:00:00Z", "2024-01-01T00:00:00.000Z", "20240101T000000Z",
+    "12:30:05.250", "2", "1.5", "0.25", "100000", "2024-01", "v2.1", "true", "a b", "data/x", "Größe", "",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "one"), [*((t, True) for t in LOOKS_LIKE_ONE), *((t, False) for t in LOOKS_LIKE_NONE)]
+)
+def test_an_address_is_known_in_every_form_that_programs_read(text: str, one: bool) -> None:
+    """A connector puts a value into an address of its own, `https://{shop}.example`, and its secrets go there."""
+    assert is_address("shop", text) is one
+    assert is_address("https_proxy", text), "by its name"
+
+
+PLAIN = """
+    adls.account-host adls.account-name adls.anon adls.client-id adls.tenant-id audience client.access-key-id
+    client.region client.role-arn client.role-session-name gcs.default-bucket-location gcs.project-id
+    gcs.requester-pays gcs.service.host glue.access-key-id glue.endpoint glue.id glue.max-retries glue.region
+    glue.skip-archive namespace-separator oauth2-server-uri prefix resource rest-page-size rest.signing-name
+    rest.signing-region rest.sigv4-enabled s3.access-key-id s3.anonymous s3.connect-timeout s3.endpoint
+    s3.force-virtual-addressing s3.path-style-access s3.region s3.request-timeout s3.resolve-region s3.role-arn
+    s3.role-session-name s3.server-side-encryption s3.sse-kms-key-id scope snapshot-loading-mode uri
+"""
+"""Properties of libraries whose values everybody may read who sees the destination."""
+HEADERS = ("header.Authorization", "header.authorization", "header.Proxy-Authorization", "header.Cookie")
+
+
+@pytest.mark.parametrize("name", sorted({*OBJECT_STORE, *REST_PROPERTIES, *GLUE, *HEADERS}.difference(PLAIN.split())))
+def test_a_property_that_lets_in_is_sealed_hidden_and_no_setting_of_spark(name: str) -> None:
+    """A new property is one of these, or is named as one that lets nobody in."""
+    spec = {"type": "iceberg", "catalog": "https://h", "warehouse": "s3://b/x", "properties": {name: "hush-91ab"}}
+    assert plain_secrets("destination", "x", spec) == (("properties", name),)
+    assert names_secret(name), "what repeats it is hidden"
+    lake = Lake(IcebergConfig.resolved(name="lake", **spec))
+    assert not [key for key, value in lake.spark_conf().items() if "hush-91ab" in value]
+    assert [value for value in lake.spark_secrets().values() if "hush-91ab" in value] == ["hush-91ab"]
+    assert lake.redacted("no: hush-91ab") == "no: ***"

@@ -7,6 +7,7 @@ not held to any of this.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -218,10 +219,16 @@ KEYS: Mapping[type[Section], Mapping[str, KeyReach]] = {
 
 _CALLED = re.compile(
     r"(?i)host|(^|_)port$|ur[il]|endpoint|server|domain|account|site|address|(^|_)base(_|$)"
-    r"|ssl|tls|encrypt|trust|verif|certificate"
+    r"|ssl|tls|encrypt|trust|verif|certificate|proxy"
 )
-_LOOKS = re.compile(r"(?i)://|[\w-]\.[a-z]{2,}|\d+\.\d+\.\d+\.\d+|localhost|::")
-"""Names and texts within a mapping that name a server, or say how it proves who it is."""
+_LOOKS = re.compile(
+    r"(?i)://|[\w-]\.[^\W\d_]{2,}|localhost|::|\[[0-9a-f]*:"
+    r"|\d+\.\d+\.\d+|(?<![\w:.-])(\d+\.\d{3,}|\d{8,})(?![\w-])|(?<!\w)0x[0-9a-f]"
+)
+"""Names and texts within a mapping that name a server, or say how it proves who it is. An IPv4 address may have fewer
+than four parts, and numbers of other bases."""
+_DOTS = {ord("\u3002"): "."}
+"""What names of hosts may have for a dot, beside what Unicode says is one."""
 
 
 def reach_of(section: type[Section], key: str) -> KeyReach | None:
@@ -264,5 +271,8 @@ def addresses(section: Section, path: Path = ()) -> Iterator[tuple[Path, str]]:
 
 
 def is_address(name: str, text: str) -> bool:
-    """Return whether a value within a mapping names a server or proves it, by what it is called and how it looks."""
-    return _CALLED.search(name) is not None or _LOOKS.search(text) is not None
+    """Return whether a value within a mapping names a server or proves it, by what it is called and how it looks to a
+    program that reads it as an address."""
+    plain = unicodedata.normalize("NFKC", text).translate(_DOTS)
+    plain = "".join(one for one in plain if not unicodedata.category(one).startswith("C"))
+    return _CALLED.search(name) is not None or _LOOKS.search(plain) is not None

@@ -27,7 +27,9 @@ from instep.schema.selection import selection
 
 T = TypeVar("T")
 SECRET_NAME = re.compile(
-    r"passw|passphrase|secret|token|credential|private.?key|api.?key|account.?key|webhook", re.IGNORECASE
+    r"passw|passphrase|secret|token|credential|private.?key|api.?key|account.?key|webhook"
+    r"|connection-string|header\.((proxy-)?authorization|cookie)",
+    re.IGNORECASE,
 )
 URL_PASSWORD = re.compile(r"://[^/@\s]*:[^/@\s]+@")
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")

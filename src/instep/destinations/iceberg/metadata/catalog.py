@@ -87,7 +87,7 @@ Metadata = Mapping[str, Any]
 FEW = 20
 VIEW = "instep.view"
 """The property of a view that is ours: what it shows, as JSON."""
-_SECRET = re.compile(r"secret|password|credential|token|key|connection-string", re.IGNORECASE)
+_SECRET = re.compile(r"secret|password|credential|token|key|connection-string|authorization|cookie", re.IGNORECASE)
 LAYOUT = """
 CREATE TABLE IF NOT EXISTS iceberg_tables (
     catalog_name VARCHAR(255) NOT NULL, table_namespace VARCHAR(255) NOT NULL, table_name VARCHAR(255) NOT NULL,
