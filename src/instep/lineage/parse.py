@@ -76,12 +76,18 @@ _ELSEWHERE = re.compile(
     r"|ts_rewrite$|ts_stat$|xpath_table$|crosstab|connectby$|currval$|lastval$|currtid|current_query$|setseed$"
     r"|loread$|lowrite$|brin_|gin_clean_|binary_upgrade_|amvalidate$|plpgsql_"
     r"|load_|readfile$|writefile$|edit$|fts|zeroblob$|randomblob$|bfilename$"
-    r"|sleep$|benchmark$|get_lock$|release_|is_(free|used)_lock$|(master|source)_pos_wait$|wait_|sys_|sp_|xp_",
+    r"|sleep$|benchmark$|get_lock$|release_|is_(free|used)_lock$|(master|source)_(pos|gtid)_wait$|wait_|sys_|sp_|xp_"
+    r"|spider_|wsrep_|group_replication_|asynchronous_|keyring_|audit_|mysql_|version_tokens_|service_"
+    r"|file_|csv(read|write)$|link_schema$|(cancel|abort)_session$|runscript$|system\$|open(rowset|query|datasource)$"
+    r"|http(get|post|put|delete|uri)|x?dburitype$|xmltype$",
     re.IGNORECASE,
 )
 """Functions that write, wait, lock, run a text as a query, or reach beyond the row. The source's rights hold beside
 this."""
-_NO_CONDITION = (exp.Query, exp.Window, exp.AggFunc, exp.Star, exp.Placeholder, exp.Parameter, exp.PropertyEQ)
+_NO_CONDITION = (
+    *(exp.Query, exp.Window, exp.AggFunc, exp.Star, exp.Placeholder, exp.Parameter, exp.SessionParameter),
+    *(exp.PropertyEQ, exp.NextValueFor, exp.ReadCSV, exp.ReadParquet),
+)
 _ROW_ID = frozenset(("rowid", "_rowid_", "oid"))
 
 
