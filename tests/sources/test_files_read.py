@@ -7,7 +7,7 @@ import bz2
 import gzip
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -557,3 +557,67 @@ def test_big_files_are_divided(drop: Drop, folder: Path, monkeypatch: pytest.Mon
     write(folder / "t" / name, 'n,s\n1,"x"\n' + "2,y\n" * 4_000)
     with drop().snapshot() as snapshot:
         assert name == "a.jsonl" or snapshot.seen.tables["t"][0].shape.parts == ()
+
+
+def _link(place: Path, target: Path) -> None:
+    """Put a link in the place of what is there, with nothing for a listing to notice."""
+    place.rename(place.with_name("_away"))
+    place.symlink_to(target)
+
+
+def _chain(folder: Path, outside: Path) -> None:
+    (folder / "t/_first").symlink_to(outside / "t/a.csv")
+    _link(folder / "t/a.csv", folder / "t/_first")
+
+
+def _pipe(folder: Path, outside: Path) -> None:
+    (folder / "t/a.csv").unlink()
+    os.mkfifo(folder / "t/a.csv")
+
+
+def _inner(folder: Path, outside: Path) -> None:
+    (folder / "t/a.csv").rename(folder / "t/_b")
+    (folder / "t/a.csv").symlink_to("_b")
+
+
+# what comes into the place of a file after it was listed, and what is read of it then
+SWAPPED: dict[str, tuple[Callable[[Path, Path], None], list[str] | None]] = {
+    "nothing": (lambda folder, outside: None, ["1"]),
+    "a link within the folder": (_inner, ["1"]),
+    "a link to a file elsewhere": (lambda folder, outside: _link(folder / "t/a.csv", outside / "t/a.csv"), None),
+    "a link to one": (_chain, None),
+    "a folder that is a link": (lambda folder, outside: _link(folder / "t", outside / "t"), None),
+    "a link to itself": (lambda folder, outside: _link(folder / "t/a.csv", folder / "t/a.csv"), None),
+    "a link to a folder": (lambda folder, outside: _link(folder / "t/a.csv", folder / "t"), None),
+    "a pipe": (_pipe, None),
+}
+
+
+@pytest.mark.parametrize(("swap", "read"), SWAPPED.values(), ids=SWAPPED)
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_a_file_that_is_swapped_after_its_listing_leads_nowhere(
+    folder: Path, tmp_path: Path, swap: Callable[[Path, Path], None], read: list[str] | None, form: str
+) -> None:
+    """Of a source of an API: whoever writes into its folder could have the worker read what only the worker may."""
+    outside = tmp_path / "outside"
+    for place, value in ((folder, "1"), (outside, "2")):
+        (place / "t").mkdir(parents=True)
+        if form == "csv":
+            (place / "t/a.csv").write_text(f"id\n{value}\n")
+        else:
+            pq.write_table(pa.table({"id": [value]}), place / "t/a.csv")
+    config = FilesConfig.resolved(path=str(folder), settle=0, links=False, format=form)
+    options = config.options_of("t")
+    [state] = listing.listing(config).files["t"]
+    shape = formats.inspect(config, options, state)
+    swap(folder, outside)
+    if read is None:
+        for look in (
+            lambda: formats.inspect(config, options, state),
+            lambda: list(formats.pieces(config, options, state, shape, None, ["id"])),
+        ):
+            with pytest.raises(ReadError, match=r"t/a\.csv (leads out of|cannot be read)"):
+                look()
+        return
+    found = formats.pieces(config, options, state, shape, None, ["id"])
+    assert [str(one) for piece in found for one in piece.arrays["id"].to_pylist()] == read

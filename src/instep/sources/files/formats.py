@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -14,6 +15,7 @@ from instep.errors import InstepError, ReadError
 from instep.project.sections.file_settings import FileOptions
 from instep.sources.files import csv, jsonl, parquet
 from instep.sources.files.config import FilesConfig
+from instep.sources.files.confined import open_below
 from instep.sources.files.listing import FileState
 from instep.sources.files.shape import FilePart, FileShape, Piece
 
@@ -126,14 +128,14 @@ def options_for(options: FileOptions, state: FileState) -> FileOptions:
 @contextmanager
 def _opened(config: FilesConfig, state: FileState, part: FilePart | None, *, whole: bool) -> Iterator[Any]:
     """Open a file for random access (`whole`), or a stream of its contents or of a part of them."""
-    filesystem, path = config.folder.resolve(state.name)
     try:
-        if whole or part is not None:
-            with filesystem.open_input_file(path) as file:
-                yield file if whole or part is None else file.get_stream(part.start, part.end - part.start)
-        else:
-            with filesystem.open_input_stream(path, compression=state.packed or None) as stream:
-                yield stream
+        with _located(config, state) as (filesystem, path):
+            if whole or part is not None:
+                with filesystem.open_input_file(path) as file:
+                    yield file if whole or part is None else file.get_stream(part.start, part.end - part.start)
+            else:
+                with filesystem.open_input_stream(path, compression=state.packed or None) as stream:
+                    yield stream
     except InstepError:
         raise
     except (OSError, EOFError, pa.ArrowException) as error:
@@ -141,3 +143,25 @@ def _opened(config: FilesConfig, state: FileState, part: FilePart | None, *, who
         raise ReadError(
             f"{state.name} cannot be read: {message}", hint="repair the file, or take it out of the folder"
         ) from None
+
+
+@contextmanager
+def _located(config: FilesConfig, state: FileState) -> Iterator[tuple[Any, str]]:
+    """Yield the file system of a file and its path there; of a source without `links`, a path that leads to a file of
+    the folder whatever lies in its place by now."""
+    filesystem, path = config.folder.resolve(state.name)
+    if config.links or config.folder.local is None:
+        yield filesystem, path
+        return
+    try:
+        descriptor = open_below(config.path, path)
+    except ValueError:
+        raise ReadError(
+            f"{state.name} leads out of {config.path}, or is no file any more: a source that comes from an API reads "
+            "its own folder alone",
+            hint="take the link away, or describe the source in instep.yml",
+        ) from None
+    try:
+        yield filesystem, f"/dev/fd/{descriptor}"
+    finally:
+        os.close(descriptor)
