@@ -15,13 +15,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.types import Receive, Scope, Send
 
+from instep.control.resources import api_keys, sign_in
+from instep.events import Paused
 from instep.server import guard
 from instep.server.access import PREFIX
-from instep.server.context import ServerContext
+from instep.server.context import Caller, ServerContext
 from instep.server.guard import HEADERS, MAX_BODY, MAX_DEPTH, RequestGuard, check_json
 from instep.server.problems import MEDIA_TYPE, ApiProblem
 from instep.server.rates import Listeners, RateLimitState, Rates, RateWindows
+from instep.server.routes.events import is_let_in
 from instep.server.web.visit import HEADERS as PAGE_HEADERS
+from instep.store.history.events import Events
 
 POST = f"{PREFIX}/connections/eu/pause"
 
@@ -255,6 +259,52 @@ class TestRates:
                 api.store.api_keys.expire_secrets(key, api.store.api_keys.now())
             assert stream.result(300).status_code in (200, 401)
         assert listeners.open_of(key) == 0
+
+    @pytest.mark.parametrize("how", ["signed out", "another password"])
+    def test_a_stream_of_the_page_ends_with_its_session(self, api: Api, how: str) -> None:
+        server: ServerContext = api.client.app.state.server  # type: ignore[attr-defined]
+        key = api_keys.create(api.store, "ann", "viewer", "test").key
+        begun, other = sign_in.begin(api.store, key), sign_in.begin(api.store, key)
+        assert is_let_in(server, Caller(key, begun.token))
+        if how == "signed out":
+            sign_in.end(api.store, begun.token)
+        else:
+            sign_in.set_password(api.store, key, "three or four words", other.token)
+        assert not is_let_in(server, Caller(key, begun.token))
+        assert is_let_in(server, Caller(key, other.token))
+        assert is_let_in(server, Caller(key)), "by its secret"
+
+    @pytest.mark.parametrize("named", [False, True])
+    def test_a_stream_follows_the_groups_of_its_key(
+        self, api: Api, monkeypatch: pytest.MonkeyPatch, named: bool
+    ) -> None:
+        """What comes into a group is told of, and what leaves it no more: a stream lasts for a quarter of an hour."""
+        looks, after = list[int](), Events.after
+        monkeypatch.setattr(Events, "after", lambda *a, **k: (after(*a, **k), looks.append(1))[0])
+        spec = {"source": "db", "destination": "lake"}
+        for name, tags in (("goes", ["asia"]), ("comes", ["africa"])):
+            body = {"name": name, "spec": {**spec, "tags": tags}}
+            assert api.call("POST", "/connections", body=body).status_code == 201
+        listeners = Listeners()
+        long = serve(api.app, listeners=listeners, stream=120.0)
+        headers = long.key("viewer", "asia")
+        me = long.client.get(f"{PREFIX}/me", headers=headers).json()["id"]
+        path = f"{PREFIX}/events/stream?after={api.store.events.last_number()}{'&connection=goes' * named}"
+        with ThreadPoolExecutor(1) as pool:
+            stream = pool.submit(long.client.get, path, headers=headers)
+            while not listeners.open_of(me):
+                time.sleep(0.01)
+            for name, tags in (("goes", ["africa"]), ("comes", ["asia"])):
+                body = {"spec": {**spec, "tags": tags}}
+                assert api.call("PUT", f"/connections/{name}/settings", body=body).status_code == 200
+            api.store.events.add(Paused("goes", "theirs", ""), Paused("comes", "ours", ""))
+            seen = len(looks)
+            while not (stream.done() or len(looks) > seen + 2):
+                time.sleep(0.01)
+            if not named:  # it goes on
+                api.store.api_keys.end(me, "test")
+            found = stream.result(300)
+        assert ("theirs" in found.text, "ours" in found.text) == (False, not named)
 
     def test_who_guesses_keys_is_not_answered_and_others_are(self, api: Api) -> None:
         few = serve(api.app, rates=Rates(failures=2))

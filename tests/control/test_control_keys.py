@@ -106,6 +106,27 @@ def test_what_is_revoked_is_over_for_good(store: Store) -> None:
     assert first_admin(store) is None, "there has been one"
 
 
+def test_what_waits_on_the_word_of_a_revoked_key_alone_is_cancelled(store: Store) -> None:
+    """Whoever had the key could otherwise have left work behind that is done when a worker comes, or a pause ends."""
+    ann, ci = create(store, "ann", "admin", "test").key, create(store, "ci", "approver", "test").key
+    alike = create(store, "ci 2", "approver", "test").key
+    ids = [
+        store.jobs.enqueue("eu", kind, key=key, who=who)[0].id
+        for kind, key, who in (
+            ("apply", "1", ci.who), ("undo", "1", ci.who), ("apply", "2", ann.who), ("verify", "", alike.who),
+            ("sync", "", ci.who), ("detect", "", ""),
+        )
+    ]  # fmt: skip
+    store.jobs.enqueue("eu", "sync", who=ann.who)
+    running = store.jobs.claim("w", kinds=("undo",))
+    assert running is not None
+    revoke(store, ci.id, ann.who)
+    assert [store.jobs.get(one).status for one in ids] == [
+        "cancelled", "running", "queued", "queued", "queued", "queued",
+    ]  # fmt: skip
+    assert store.jobs.get(ids[0]).error == f"cancelled by {ann.who}"
+
+
 def test_an_admin_key_that_is_over_does_not_count(store: Store, clock: Clock) -> None:
     short = create(store, "short", "admin", "ann", lasts=DAY)
     long = create(store, "long", "admin", "ann")

@@ -108,6 +108,26 @@ def test_somebody_elses_sync_carries_it_out(eyes: Eyes, who: str) -> None:
     assert eyes.change("column.removed").status == "applied"
 
 
+@pytest.mark.parametrize("sub", ["", "oidc https://login.example ada"], ids=["a key", "a provider"])
+def test_the_approver_does_not_carry_it_out_under_another_key(eyes: Eyes, sub: str) -> None:
+    """A key is replaced when it is lost, and a provider's person has another one with each role and address."""
+    keys = eyes.app.store.api_keys
+    old = keys.add("k-0a", "ada", "approver", (), sub or "test")
+    eyes.sql(DROP)
+    for _ in range(3):
+        preview(eyes.by("bob"), count=True)
+    answer(eyes.app.store, [eyes.change("column.removed")], "approved", old.who)
+    keys.end(old.id, "test")
+    new = keys.add("k-0b", "ada.b" if sub else "ada", "admin", (), sub or "test")
+    for who in (new.who, f"{old.who}, {new.who}"):
+        eyes.sync(who)
+        assert eyes.change("column.removed").status == "approved"
+        with pytest.raises(Blocked, match="has approved this"):
+            evolve(eyes.by(who), preview(eyes.by("bob")).plan)
+    eyes.sync(f"{new.who}, bob")
+    assert eyes.change("column.removed").status == "applied"
+
+
 @pytest.mark.parametrize("approved", [True, False])
 @pytest.mark.parametrize("decides", ["review", "ignore"])
 def test_a_policy_that_comes_later_lets_in_nothing_that_waits(

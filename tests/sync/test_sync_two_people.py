@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -16,6 +17,7 @@ from instep.crash import Crashed
 from instep.errors import Blocked
 from instep.project.load import load
 from instep.stage.conform import compact_json, digest
+from instep.store.server.api_keys import ApiKey
 from instep.store.store import Store
 from instep.sync.context import SyncContext
 from instep.sync.operations import delete, restore, set_cursor, set_key
@@ -248,3 +250,88 @@ KEYS: list[tuple[list[dict[str, str | None]], int]] = [
 def test_entries_of_one_row_are_known_by_keys_of_before_and_after(keys: list[dict[str, str | None]], rows: int) -> None:
     """A key that has got another column, or is hashed by now, names the row that it named before."""
     assert quarantine.rows_of((compact_json(key) for key in keys), b"salt") == rows
+
+
+def _key(shop: Shop, name: str, maker: str = "test") -> ApiKey:
+    return shop.app.store.api_keys.add(f"k-{secrets.token_hex(6)}", name, "approver", (), maker)
+
+
+def _ended(shop: Shop, key: ApiKey) -> ApiKey:
+    return shop.app.store.api_keys.end(key.id, "test")
+
+
+OF_ADA = "oidc https://login.example ada"
+
+
+def _another(shop: Shop) -> tuple[str, str]:
+    return _key(shop, "ann").who, _key(shop, "bob").who
+
+
+def _new_key(shop: Shop) -> tuple[str, str]:
+    return _ended(shop, _key(shop, "ann")).who, _key(shop, "ann").who
+
+
+def _new_role(shop: Shop) -> tuple[str, str]:
+    """A provider's person gets another key with each role, which they may choose for an hour."""
+    return _ended(shop, _key(shop, "ada@example.org", OF_ADA)).who, _key(shop, "ada@example.org", OF_ADA).who
+
+
+def _new_address(shop: Shop) -> tuple[str, str]:
+    return _key(shop, "ada@example.org", OF_ADA).who, _key(shop, "ada@example.com", OF_ADA).who
+
+
+def _at_page(shop: Shop) -> tuple[str, str]:
+    return "ann", _key(shop, "ann@local", "instep ui").who
+
+
+def _both_ways(shop: Shop) -> tuple[str, str]:
+    first, second = _new_key(shop)
+    return first, f"{first}, {second}"
+
+
+def _other_person_joined(shop: Shop) -> tuple[str, str]:
+    first, second = _another(shop)
+    return first, f"{first}, {second}"
+
+
+def _looks_like_a_key(shop: Shop) -> tuple[str, str]:
+    """An account may be called anything."""
+    key = _key(shop, "ann")
+    return key.who, f"bob ({key.id})"
+
+
+PERSONS: dict[str, tuple[Callable[[Shop], tuple[str, str]], bool]] = {
+    "another person": (_another, True), "the same name under a new key": (_new_key, False),
+    "the same person of a provider with another role": (_new_role, False),
+    "the same person of a provider with another address": (_new_address, False),
+    "the same account by the page and by a command": (_at_page, False),
+    "one person under two keys": (_both_ways, False), "two people together": (_other_person_joined, True),
+    "an account with a key's id in its name": (_looks_like_a_key, True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("people", "two"), PERSONS.values(), ids=PERSONS)
+def test_two_keys_of_one_person_are_not_two_people(
+    shop: Shop, people: Callable[[Shop], tuple[str, str]], two: bool
+) -> None:
+    assert [_asks(shop, who) for who in people(shop)] == [False, two]
+
+
+def _asks(shop: Shop, who: str) -> bool:
+    try:
+        _set_cursor(shop.by(who))
+    except Blocked:
+        return False
+    return True
+
+
+def test_a_request_counts_as_long_as_its_key(shop: Shop) -> None:
+    """What somebody has requested with a stolen key is nobody's word once it is revoked, also while its job waits."""
+    ann, bob, eve = (_key(shop, name) for name in ("ann", "bob", "eve"))
+    assert not _asks(shop, eve.who)
+    _ended(shop, eve)
+    assert not _asks(shop, ann.who)
+    with pytest.raises(Blocked, match=r"eve \(k-[0-9a-f]+\), who has asked for it, has no API key any more"):
+        _set_cursor(shop.by(eve.who))
+    assert [one for one in shop.acts() if one[0] == "act.done"] == []
+    assert _asks(shop, bob.who)

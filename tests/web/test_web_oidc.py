@@ -18,6 +18,7 @@ from instep.bootstrap import open_project
 from instep.egress.http import request
 from instep.errors import ProjectError
 from instep.server.web import oidc
+from instep.store.server.persons import persons
 
 # The provider's own imports are deprecated where it stands on.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -114,6 +115,33 @@ def test_who_has_no_role_is_refused(signed: Site, provider: int, groups: Any) ->
     _, answer = sign_in(signed, "ada")
     assert answer.status_code == 403
     assert signed.store.api_keys.named("ada@example.org") is None
+
+
+CHANGED: dict[str, tuple[dict[str, Any], str]] = {
+    "no role is left": ({"email": "ada@example.org", "groups": []}, ""),
+    "another role": ({"email": "ada@example.org", "groups": ["analysts"]}, "ada@example.org"),
+    "another address": ({"email": "ada@example.com", "groups": ["platform"]}, "ada@example.com"),
+    "an address that is not checked any more": ({"email": "ada@example.org", "email_verified": False,
+                                                 "groups": ["platform"]}, "ada"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("claims", "name"), CHANGED.values(), ids=CHANGED)
+def test_a_person_has_one_key(signed: Site, provider: int, claims: dict[str, Any], name: str) -> None:
+    """Of two, one would go on with the rights of before, and the two would pass for two people under four eyes."""
+    person(provider, "ada", email="ada@example.org", groups=["platform"])
+    client, _ = sign_in(signed, "ada")
+    before = signed.store.api_keys.named("ada@example.org")
+    assert before is not None
+    waits, _ = signed.store.jobs.enqueue("eu", "verify", who=before.who)
+    person(provider, "ada", **claims)
+    _, answer = sign_in(signed, "ada")
+    assert (answer.status_code, client.get("/changes").status_code) == (303 if name else 403, 303)
+    living = [key for key in signed.store.api_keys.page() if key.ended is None]
+    assert [key.name for key in living] == ([name] if name else [])
+    assert signed.store.jobs.get(waits.id).status == "cancelled"
+    if name:
+        assert persons(signed.store.api_keys, living[0].who) == persons(signed.store.api_keys, before.who)
 
 
 def test_an_address_that_nobody_has_checked_is_not_taken_for_a_name(signed: Site, provider: int) -> None:

@@ -65,10 +65,12 @@ class Caller:
     """Whose request it is, as it is written down."""
 
     key: ApiKey
+    token: str = field(default="", repr=False)
+    """The token of the page's session that it came by; "" without one."""
 
     @property
     def who(self) -> str:
-        return f"{self.key.name} ({self.key.id})"
+        return self.key.who
 
     @property
     def scoped(self) -> bool:

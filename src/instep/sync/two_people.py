@@ -15,6 +15,7 @@ from typing import Literal, Protocol
 from instep.errors import Blocked
 from instep.events import ActDone, ActRequested, ConnectionDeleted
 from instep.schema.catalog.catalog import Catalog, Table
+from instep.store.server.persons import has_right, persons
 from instep.store.store import Store
 
 TableAction = Literal["keep", "drop"]
@@ -79,10 +80,13 @@ def drop_retained_act(connection: str, accepted: Catalog, only: Collection[str] 
 
 def requested_alone(store: Store, act: Act, who: str) -> Blocked | None:
     """Return the refusal of a request that nobody else has made within a week; it is kept for whoever comes next. None
-    if `who` is the second."""
+    if `who` is the second. A job may come to it when the key of who asked for it is revoked by then."""
+    if not has_right(store.api_keys, who):
+        message = f"{act.name}: {act.what}: {who}, who has asked for it, has no API key any more"
+        return Blocked(message, hint="two other people have to request it")
     with store.transaction():
-        people = _people(store, act)
-        if people - {who}:
+        people, own = _people(store, act), persons(store.api_keys, who)
+        if any(own - persons(store.api_keys, other) for other in people):
             return None
         if who not in people:
             store.events.add(ActRequested(act.connection, act.name, act.what, who))
@@ -108,7 +112,7 @@ def two_people(context: TwoPeopleContext, name: str, what: str) -> AbstractConte
 
 
 def _people(store: Store, act: Act) -> set[str]:
-    """Return the people whose requests for the act count now."""
+    """Return the people whose requests for the act count now: those whose key was revoked since have no say."""
     since, keys = store.inspections.now() - COUNTS, set[str]()
     for event in store.events.latest(connection=act.connection, types=_TYPES, limit=1000):
         if event.type == ConnectionDeleted.type or event.at < since:
@@ -118,4 +122,4 @@ def _people(store: Store, act: Act) -> set[str]:
         if event.type == ActDone.type:
             break
         keys.add(event.data["who"])
-    return keys
+    return {who for who in keys if has_right(store.api_keys, who)}

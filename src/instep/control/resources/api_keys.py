@@ -74,12 +74,21 @@ def rotate(store: Store, key_id: str, *, overlap: timedelta = OVERLAP, lasts: ti
 
 
 def revoke(store: Store, key_id: str, who: str) -> ApiKey:
-    """End a key at once. Raises Conflict for the last admin key, without which nobody could make another one."""
+    """End a key at once, with its waiting jobs. Raises Conflict for the last admin key, without which nobody could make
+    another one."""
     with store.transaction():
         key, now = store.api_keys.get(key_id), store.api_keys.now()
         if key.role == "admin" and key.lives(now) and store.api_keys.count("admin") == 1:
             raise Conflict(f"API key {key_id} is the last admin key", hint="make another admin key first")
-        return store.api_keys.end(key_id, who)
+        return end(store, key_id, who)
+
+
+def end(store: Store, key_id: str, who: str) -> ApiKey:
+    """End a key, and cancel the jobs that wait on its word alone."""
+    with store.transaction():
+        ended = store.api_keys.end(key_id, who)
+        store.jobs.cancel_requested(ended.who, who)
+        return ended
 
 
 def first_admin(store: Store) -> Issued | None:

@@ -73,7 +73,7 @@ def begin(store: Store, key: ApiKey, secret: str | None = None) -> StartedSessio
     token = secrets.token_urlsafe(32)
     with store.transaction():
         store.sessions.begin(_digest(token), key.id, store.sessions.now() + LASTS, secret)
-        store.audit.add(f"{key.name} ({key.id})", "session.begin", key.id, {})
+        store.audit.add(key.who, "session.begin", key.id, {})
     session = session_of(store, token)
     if session is None:
         raise InstepError(f"API key {key.id} was revoked meanwhile", hint="sign in with another one")

@@ -144,7 +144,7 @@ class StoredKeys:
         caller = authenticate(self.store, secret, key)
         if caller is None:
             return None
-        return ApiCaller(f"{caller.name} ({caller.id})", caller.role, frozenset(caller.groups), caller.id)
+        return ApiCaller(caller.who, caller.role, frozenset(caller.groups), caller.id)
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,13 @@ from fastapi import Header, Query, Request
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from instep.control.resources import sign_in
 from instep.server.access import CallerDep, ServerDep, router
-from instep.server.context import ServerContext
+from instep.server.context import Caller, ServerContext
 from instep.server.models import ResponseModel
+from instep.server.problems import ApiProblem
 from instep.server.writes import as_json
 from instep.store.history.events import LoggedEvent
-from instep.store.server.api_keys import ApiKey
 
 
 class EventOut(ResponseModel):
@@ -61,7 +62,7 @@ async def stream(
         end()
         raise
     headers = {**request.state.limit_headers, "X-Accel-Buffering": "no"}
-    return _CountedStream(_lines(request, server, who.key, scope, type, begin), headers, end)
+    return _CountedStream(_lines(request, server, who, connection, scope, type, begin), headers, end)
 
 
 class _CountedStream(StreamingResponse):
@@ -82,7 +83,8 @@ class _CountedStream(StreamingResponse):
 async def _lines(
     request: Request,
     server: ServerContext,
-    key: ApiKey,
+    who: Caller,
+    connection: str | None,
     scope: Collection[str] | None,
     types: Sequence[str],
     number: int,
@@ -90,8 +92,13 @@ async def _lines(
     end, last_line = time.monotonic() + server.stream, time.monotonic()
     yield "retry: 2000\n\n"
     while time.monotonic() < end and not await request.is_disconnected():
-        if not await run_sync(_is_let_in, server, key):
+        if not await run_sync(is_let_in, server, who):
             return
+        if who.scoped:  # connections come into its groups, and leave them
+            try:
+                scope = await run_sync(server.only, who, connection)
+            except ApiProblem:  # the one that it names has left them
+                return
         find = partial(server.store.events.after, number, types=types, limit=200, connections=scope)
         for found in await run_sync(find):
             number, last_line = found.number, time.monotonic()
@@ -102,8 +109,12 @@ async def _lines(
         await anyio.sleep(server.poll)
 
 
-def _is_let_in(server: ServerContext, key: ApiKey) -> bool:
-    """Return whether the key that opened a stream is as it was then; those of the page and of people have no secret."""
+def is_let_in(server: ServerContext, who: Caller) -> bool:
+    """Return whether the key that opened a stream is as it was then, and the session of the page goes on by which it
+    came. Those of the page and of people have no secret."""
+    key = who.key
+    if who.token and sign_in.session_of(server.store, who.token) is None:
+        return False
     now = server.store.api_keys.get(key.id)
     has_secret = now.lives(server.store.api_keys.now()) or not key.secrets
     return now.ended is None and has_secret and (now.role, now.groups) == (key.role, key.groups)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlencode
 
-from instep.control.resources.api_keys import ROLES
+from instep.control.resources.api_keys import ROLES, end
 from instep.control.resources.sign_in import StartedSession, begin
 from instep.egress.guard import EgressGuard
 from instep.egress.http import request
@@ -26,6 +26,7 @@ from instep.operations.spec import Role
 from instep.project.sections.channels import OidcSection
 from instep.server.context import ServerContext
 from instep.store.server.api_keys import ApiKey
+from instep.store.server.persons import OF_PROVIDER
 from instep.store.store import Store
 
 _DOCUMENT_SECONDS = 600.0
@@ -169,21 +170,22 @@ def role_of(section: OidcSection, claims: Mapping[str, Any]) -> Role | None:
 
 
 def signed_in(store: Store, section: OidcSection, claims: Mapping[str, Any]) -> StartedSession:
-    """Begin the session of a person. Raises Forbidden for one without a role, or whose name is somebody else's key: a
-    provider may let people choose their address, so that the key is for the `sub` that it was made for."""
+    """Begin the session of a person, who has one key: that of another role or address ends, also where no role is left.
+    Raises Forbidden for one without a role, or whose name is somebody else's key: a provider may let people choose
+    their address, so that the key is for the `sub` that it was made for."""
     role, name = role_of(section, claims), _name(claims)
+    maker = f"{OF_PROVIDER}{section.issuer} {claims['sub']}"
+    for key in store.api_keys.made_by(maker):
+        if (key.name, key.role) != (name, role):
+            end(store, key.id, maker)
     if role is None:
         raise Forbidden(f"no group of {name} has a role here", hint="an admin adds it to `oidc: roles:` in instep.yml")
-    maker = f"oidc {section.issuer} {claims['sub']}"
     with store.transaction():
-        key = store.api_keys.named(name)
-        if key is not None and key.created_by != maker:
+        known = store.api_keys.named(name)
+        if known is not None and known.created_by != maker:
             why = f"an API key is called {name}, which was not made for this person of this provider"
             raise Forbidden(why, hint="ask an admin to revoke that key")
-        if key is not None and key.role != role:
-            store.api_keys.end(key.id, maker)
-            key = None
-        return begin(store, key or _new(store, name, role, maker))
+        return begin(store, known or _new(store, name, role, maker))
 
 
 def _new(store: Store, name: str, role: Role, maker: str) -> ApiKey:

@@ -50,7 +50,7 @@ class Visit:
     @property
     def caller(self) -> Caller:
         """Return whose request it is."""
-        return Caller(self.session.key)
+        return Caller(self.session.key, self.token)
 
     @property
     def api(self) -> ApiClient:

@@ -53,6 +53,11 @@ class ApiKey:
     secrets: tuple[ApiSecret, ...] = field(default=())
 
     @property
+    def who(self) -> str:
+        """The name under which its requests are on record."""
+        return f"{self.name} ({self.id})"
+
+    @property
     def is_of_page(self) -> bool:
         """True for the key of `instep ui`, which has no secret: its sessions end with the command."""
         return self.created_by == PAGE_COMMAND
@@ -119,6 +124,12 @@ class ApiKeys:
         with self._db.read() as transaction:
             found = transaction.execute(query).scalar()
             return key_of(transaction, found) if found else None
+
+    def made_by(self, who: str) -> list[ApiKey]:
+        """Return the keys that `who` has created and nobody has revoked."""
+        query = select(api_keys.c.id).where(api_keys.c.created_by == who, api_keys.c.ended.is_(None))
+        with self._db.read() as transaction:
+            return [key_of(transaction, key_id) for key_id in transaction.execute(query).scalars()]
 
     def live(self, digest: str) -> ApiKey | None:
         """Return the key that is accepted with the secret of this digest; notes when it was used."""

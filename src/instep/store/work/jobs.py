@@ -275,6 +275,12 @@ class Jobs:
             transaction.execute(update(jobs).where(jobs.c.id == job.id).values(**values))
             return self._get(transaction, job.id)
 
+    def cancel_requested(self, requester: str, who: str) -> list[Job]:
+        """Cancel the waiting jobs that `requester` alone has asked for; answers them."""
+        query = select(jobs.c.id).where(jobs.c.status == "queued", jobs.c.who == requester)
+        with self._db.write() as transaction:
+            return [self.cancel(job_id, who) for job_id in transaction.execute(query).scalars().all()]
+
     def retry(self, job_id: str, who: str) -> Job:
         """Queue a job again that failed, died or was cancelled, with all its attempts; if one of its kind waits
         already, return that one. Raises Conflict for one that is running or done, and for one that is bound to

@@ -52,7 +52,9 @@ def ui(
 
 
 def _name() -> str:
-    return f"{getpass.getuser()}@local"
+    from instep.store.server.persons import AT_PAGE
+
+    return f"{getpass.getuser()}{AT_PAGE}"
 
 
 def _end_sessions(links: Sequence[str], app: App, sessions: Sequence[str]) -> None:
