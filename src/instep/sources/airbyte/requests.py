@@ -25,7 +25,6 @@ from pydantic_core import from_json
 from instep.errors import InstepError, ProjectError, ReadError
 from instep.private import write_private
 from instep.project.sections.airbyte import leaves
-from instep.redaction import hide
 from instep.sources.airbyte.config import AirbyteConfig
 from instep.sources.airbyte.program import Program, program
 from instep.sources.airbyte.specification import Specification, check_configuration
@@ -134,9 +133,8 @@ def _configured(config: AirbyteConfig, command: str, log: LogCallback, save: Sav
     hidden = Hidden(secrets_of(config, specification))
 
     def saved(new: Mapping[str, Any]) -> None:
-        hidden.note_state(new)
-        hide(*specification.secrets(new))
         save(new)
+        hidden.note_given(secrets_of(config.model_copy(update={"configuration": dict(new)}), specification))
 
     return _answer(config, program(config, log), command, configuration, hidden, log, saved)
 

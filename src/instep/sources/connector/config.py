@@ -35,11 +35,16 @@ class Hidden:
 
     def __init__(self, given: Iterable[tuple[str, str]]) -> None:
         """Hide the secrets among `given`, (name, value) pairs."""
-        given = list(given)
-        hide(*(value for name, value in given if names_secret(name) and not is_harmless(value)))
-        self._own = Redactor(*(value for name, value in given if _is_secret(name, value)))
+        self._given: list[tuple[str, str]] = []
+        self.note_given(given)
         self._states: tuple[Mapping[str, Any], ...] = ()
         self._of_states: tuple[tuple[Mapping[str, Any], ...], Redactor] = ((), Redactor())
+
+    def note_given(self, given: Iterable[tuple[str, str]]) -> None:
+        """Hide the secrets among these values, too, from now on."""
+        self._given += given
+        hide(*(value for name, value in self._given if names_secret(name) and not is_harmless(value)))
+        self._own = Redactor(*(value for name, value in self._given if _is_secret(name, value)))
 
     def note_state(self, state: Mapping[str, Any]) -> None:
         """Hide the tokens that a connector keeps for its next sync: those of its first state and of the last two."""
