@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -157,6 +158,10 @@ MORE = [
     Fault("nothing but records of another namespace", [*ORDERS, *(
           {"type": "RECORD", "record": {"stream": "users", "namespace": "x", "data": {"id": n}}} for n in (1, 2)),
           DONE], (), None, ("nothing of it came, but records of x.users",), streams=BOTH, orders=True),
+    Fault("a shared state behind records of another namespace", [
+          *ORDERS, {"type": "RECORD", "record": {"stream": "users", "namespace": "x", "data": {"id": 1}}},
+          shared_state(7, {"users": {"at": 1}, "orders": {"at": 2}}), ["sleep", 1.2], DONE], (), None,
+          ("nothing of it came, but records of x.users",), streams=BOTH, orders=True),
     Fault("a message over two lines", [*ONE_ROW, ONE, '{"id":2}}}', DONE], (1,), 1, ("a message that is no JSON",)),
     Fault("a message over many lines", [*ONE_ROW, *json.dumps(record(id=2), indent=1).splitlines(), DONE], (1,), 1,
           ("a message that is no JSON",)),
@@ -294,7 +299,8 @@ def test_a_value_gets_the_type_that_its_schema_says(world: AirbyteWorld, schema:
     assert (str(row["v"]) if isinstance(expected, str) else row["v"]) == expected
 
 
-INVALID = [("integer", '"n/a"'), ("integer", "1.5"), ("integer", "9223372036854775808"), ("boolean", '"yes"')]
+INVALID = [("integer", '"n/a"'), ("integer", "1.5"), ("integer", "9223372036854775808"), ("boolean", '"yes"'),
+           ("number", '"1_000"')]  # fmt: skip
 
 
 @pytest.mark.parametrize(("kind", "text"), INVALID)
@@ -365,6 +371,28 @@ def test_secrets_that_it_prints_are_not_in_its_errors(world: AirbyteWorld) -> No
     said = world.failed(["print", "hunter2-long"], error("login with hunter2-long failed", "config_error"), ["exit", 1])
     assert "hunter2-long" not in said
     assert "login with" in said
+
+
+def test_secrets_that_it_prints_are_not_in_its_log(world: AirbyteWorld, caplog: pytest.LogCaptureFixture) -> None:
+    """Neither those of a new configuration, however long it has been in use, nor the half of one where a line is
+    cut."""
+    code = {"type": "string", "airbyte_secret": True}
+    world.specification = {"type": "object", "properties": {"code": code}}
+    world.configuration = {"password": "hunter2-long", "code": "old-code", "refresh_token": "old-token-1"}
+    new = {"password": "hunter2-long", "code": "zebra-crossing", "refresh_token": "new-token-2"}
+    control = {"type": "CONTROL", "control": {"type": "CONNECTOR_CONFIG", "connectorConfig": {"config": new}}}
+    said = "with zebra-crossing, new-token-2"
+    steps = [[record(id=i), state(i), ["sleep", 1.2]] for i in (1, 2, 3)]
+    with caplog.at_level(logging.DEBUG, "instep.connector"):
+        world.failed(
+            control, *chain(*steps), {"type": "LOG", "log": {"level": "INFO", "message": f"refreshed {said}"}},
+            {"type": "LOG", "log": {"level": "INFO", "message": f"{'x' * 9_994}hunter2-long"}},
+            f"printed {said}", trace("ERROR", message=f"failed {said}", stack_trace=f"trace {said}"), ["exit", 1],
+        )  # fmt: skip
+    for start in ("refreshed with", "printed with", "trace with", "x" * 9_990):
+        assert start in caplog.text
+    for secret in ("zebra-crossing", "new-token-2", "hunter"):
+        assert secret not in caplog.text
 
 
 CATALOGS = [([], "offers no stream"), ([stream(), stream()], "offers the stream users twice"),

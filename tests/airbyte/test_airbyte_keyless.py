@@ -211,6 +211,17 @@ def test_a_read_from_the_start_that_broke_off_goes_on_so(world: AirbyteWorld) ->
     assert many(world) == {1: 2}
 
 
+def test_each_record_is_a_row_whichever_way_its_stream_is_read(world: AirbyteWorld) -> None:
+    world.streams = [KEYLESS]
+    for number, mode in enumerate(("full_refresh", "auto", "auto", "full_refresh", "full_refresh", "auto")):
+        world.tables["users"] = TableSettings.model_validate({"mode": mode})
+        goes_on = number == 2
+        read = [record(id=9)] if goes_on else [record(id=1), record(id=1), record(id=2)]
+        world.read(*read, state(number, len(read)), status())
+        assert many(world) == ({1: 2, 2: 1, 9: 1} if goes_on else {1: 2, 2: 1}), number
+        assert bool(world.seen["state"]) is goes_on
+
+
 def test_rows_that_a_whole_read_brings_again_stay_the_same(world: AirbyteWorld) -> None:
     world.streams = [stream(key=(), incremental=False, n=INTEGER)]
     world.read(record(id=1), record(id=1), record(id=2), status())

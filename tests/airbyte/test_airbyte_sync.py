@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from airbyte_world import (
     INTEGER,
     TEXT,
     AirbyteWorld,
+    error,
     record,
     records,
     shared_state,
@@ -86,6 +88,14 @@ def test_a_full_refresh_that_breaks_off_leaves_the_rows_that_are_there(world: Ai
     assert world.ids("orders") == [1, 2]
     world.read(status(), status(name="orders"))
     assert world.ids() == []
+
+
+def test_a_full_refresh_that_an_error_ends_leaves_the_rows_that_are_there(world: AirbyteWorld) -> None:
+    """Whatever its exit code is: a connector without statuses says by an error that it has not sent all."""
+    world.streams = [stream(incremental=False)]
+    world.read(*records(1, 3))
+    assert "boom" in world.failed(*records(1, 1), error("boom"))
+    assert world.ids() == [1, 2, 3]
 
 
 def test_a_stream_without_incremental_reads_resumes_when_its_rows_are_not_replaced(world: AirbyteWorld) -> None:
@@ -233,6 +243,59 @@ def test_flattened_objects_are_columns(world: AirbyteWorld) -> None:
     assert world.records("users", *names) == [
         {"id": 1, "address_city": "Rome", "address_at_x": 1, "address_zip": "z"}, {"id": 2},
     ]  # fmt: skip
+
+
+OBJECT = {"type": "object"}
+CITY = {**OBJECT, "properties": {"city": TEXT}}
+SAME_NAMES: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"a": {**OBJECT, "properties": {"b_c": TEXT, "b": {**OBJECT, "properties": {"c": TEXT}}}}},
+     {"a": {"b_c": "x", "b": {"c": "y"}}}),
+    ({"a": {**OBJECT, "properties": {"b_c": TEXT}}, "a_b": {**OBJECT, "properties": {"c": TEXT}}},
+     {"a": {"b_c": "x"}, "a_b": {"c": "y"}}),
+    ({"a": CITY, "a_city": TEXT}, {"a": {"city": "x"}, "a_city": "y"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("columns", "data"), SAME_NAMES)
+def test_objects_whose_columns_would_have_one_name_are_not_flattened(
+    world: AirbyteWorld, columns: dict[str, Any], data: dict[str, Any]
+) -> None:
+    world.streams, world.flatten = [stream(**columns)], ("users",)
+    world.read(record(id=1, **data), state(1, 1), status())
+    (row,) = world.records("users", *data)
+    assert {name: value if isinstance(data[name], str) else json.loads(value) for name, value in row.items()} == data
+
+
+@pytest.mark.parametrize("data", [{"a_city": "y"}, {"a": {"city": "x", "b_c": 1, "b": {"c": 2}}}])
+def test_a_property_that_would_have_the_column_of_another_ends_its_stream(
+    world: AirbyteWorld, data: dict[str, Any]
+) -> None:
+    world.streams, world.flatten = [stream(a={**CITY, "properties": {**CITY["properties"], "b": {
+        **OBJECT, "properties": {"d": TEXT}}}})], ("users",)  # fmt: skip
+    said = world.failed(
+        record(id=1, a={"city": "x"}), state(1, 1), record(**{"id": 2, "a": {"city": "x"}, **data}), status()
+    )
+    assert "two properties that would be the column a_" in said
+    assert (world.ids(), world.states) == ([1], {"users": {"at": 1}})
+
+
+NESTED = {"user": {**OBJECT, "properties": {"id": INTEGER}}, "user_id": INTEGER}
+
+
+@pytest.mark.parametrize("flatten", [(), ("users",)])
+@pytest.mark.parametrize("named", [False, True], ids=["of the source", "of the project"])
+def test_a_key_in_an_object_is_not_that_of_a_property_of_its_name(
+    world: AirbyteWorld, flatten: tuple[str, ...], named: bool
+) -> None:
+    world.streams, world.flatten = [stream(key=(), **NESTED)], flatten
+    if named:
+        world.tables["users"] = TableSettings(key=("user.id",))
+    else:
+        world.streams[0]["source_defined_primary_key"] = [["user", "id"], ["user", "id"]]
+    world.read(*(record(id=i, user={"id": i}, user_id=9) for i in (1, 2, 2)), state(2, 3), status())
+    assert world.records("users", "id", "user_id") == [{"id": 1, "user_id": 9}, {"id": 2, "user_id": 9}]
+    (read,) = world.seen["catalog"]["streams"]
+    assert [path for path in read["primary_key"] if path != ["user", "id"]] == []
 
 
 def test_a_table_that_is_switched_off_is_not_asked_for(world: AirbyteWorld) -> None:

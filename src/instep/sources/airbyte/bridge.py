@@ -52,7 +52,8 @@ CHECKPOINT_ROWS, CHECKPOINT_BYTES = 10_000, 8 << 20
 _SPILL_BYTES = 256 << 20
 _AFTERWARDS = 60.0
 """Seconds that the connector may take to end after its output has."""
-_LONGEST_TEXT = 10_000
+_LONGEST_TEXT = 64 << 10
+"""Characters of a log line: more than are shown, as secrets are taken out of it before it is cut to that."""
 _COLLECT_AFTER = 100_000
 """Objects made before a search for cycles: records are many, and have none."""
 _LEVELS = {"FATAL": "error", "ERROR": "error", "WARN": "warning", "WARNING": "warning"}
@@ -221,6 +222,8 @@ class Reading:
             if not self._handle_stream_state(state["stream"], count):
                 return
         else:
+            for stream in self._streams.values():
+                self._check_named(stream)
             came, self._received_at_state = self._received - self._received_at_state, self._received
             if count is not None and int(count) != came:
                 raise Broken(f"its state is about {int(count):,} records, and {came:,} came")
@@ -246,7 +249,8 @@ class Reading:
         return True
 
     def _accept_states(self) -> None:
-        """Take the states whose records are handed on; one that streams share counts if all of them went well."""
+        """Take the states whose records are handed on; one that streams share counts if all of them went well. What is
+        read as a whole has none beyond its end, or the next run would find nothing left to read."""
         for ref, stream in self._streams.items():
             if (accepted := stream.accepted_state()) is not None:
                 self._progress.take_stream(ref, accepted[1])
@@ -254,16 +258,18 @@ class Reading:
             if stream.has_replaced:
                 self._progress.replaced.discard(ref)
         shared, self._shared_state = self._shared_state, None
-        if shared is None or any(stream.fault for stream in self._streams.values()):
-            return
+        if shared is not None and not any(stream.fault for stream in self._streams.values()):
+            self._accept_shared_state(shared)
+        self._progress.forget(ref for ref, stream in self._streams.items() if stream.begins_again)
+
+    def _accept_shared_state(self, shared: _SharedState) -> None:
         for ref, before in shared.before.items():
             self._streams[ref].comes_again = self._comes_again(shared, ref, before)
             self._count_records(ref, before)
         if shared.legacy:
             self._progress.take_legacy(shared.content)
-            return
-        self._progress.take_global(shared.content, shared.streams)
-        self._progress.forget(ref for ref, stream in self._streams.items() if stream.plan.overwrite)
+        else:
+            self._progress.take_global(shared.content, shared.streams, self._streams.keys())
 
     def _comes_again(self, shared: _SharedState, ref: Ref, before: int) -> bool:
         """Return whether a shared state seems to bring records of a stream without a key again that came before it: it
@@ -325,9 +331,6 @@ class Reading:
         stream.finish()
         if not stream.plan.resumes and not stream.fault:
             self._count_records(stream.plan.ref, stream.good)
-            if self._progress.type != "LEGACY":
-                stream.accepted_state()
-                self._progress.forget([stream.plan.ref])
         self._pending = self._pending or time.monotonic()
 
     def _look_at_the_clock(self, *, idle: bool) -> None:
@@ -354,7 +357,7 @@ class Reading:
 
     def end(self, broken: str, code: int | None) -> dict[str, Any]:
         """Save what counts, and return the last frame."""
-        clean = code == 0 and not broken
+        clean = code == 0 and not broken and not self._errors
         for stream in self._streams.values():
             if not stream.fault and not stream.closed and not self._says_status and clean:
                 stream.status = "COMPLETE"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -135,23 +136,35 @@ def _table(
     lost = _lost(stream, settings, accepted, key_paths, columns, cursor_column)
     if settings.mode == "upsert" and not key_paths and not lost:
         raise _cannot(path, "be synced by upsert: it has no primary key", "name columns: `key: [...]`")
-    key = tuple("_".join(one) for one in key_paths)
-    key_values = {name: one for name, one in zip(key, key_paths, strict=True) if name not in columns}
+    key = _key_columns(key_paths, columns, paths)
     return StreamTable(
         stream=stream,
         sync_mode=sync_mode,
         overwrite=overwrite,
         deletes=bool(key) and not overwrite and DELETED_AT in columns,
-        key=key,
+        key=tuple(key),
         key_paths=key_paths,
         cursor=cursor,
         columns=columns,
         paths=paths,
-        key_values=key_values,
+        key_values={name: path for name, path in key.items() if name not in columns},
         required=required(schema) & columns.keys(),
         lost=lost,
         cursor_column=cursor_column,
     )
+
+
+def _key_columns(
+    key: Sequence[ColumnPath], columns: Collection[str], paths: Mapping[str, ColumnPath]
+) -> dict[str, ColumnPath]:
+    """Return the parts of the key by their columns: a nested one gets a name that no other property has."""
+    found: dict[str, ColumnPath] = {}
+    for path in dict.fromkeys(key):
+        name = "_".join(path)
+        while name in found or (name in columns and paths.get(name, (name,)) != path):
+            name += "_"
+        found[name] = path
+    return found
 
 
 def _lost(
@@ -184,14 +197,18 @@ def _cannot(path: str, what: str, hint: str) -> ProjectError:
 
 
 def _columns(schema: Any, *, flatten: bool) -> tuple[dict[str, DataType], dict[str, ColumnPath]]:
-    """Return (types by name, paths of the columns that are inside of objects)."""
+    """Return (types by name, paths of the columns that are inside of objects). An object stays whole if a column of it
+    would have the name of another one."""
     columns: dict[str, DataType] = {}
     paths: dict[str, ColumnPath] = {}
-    for name, one in properties(schema).items():
+    there = properties(schema)
+    flat = {name: list(_inner(one, (name,), schema)) for name, one in there.items() if flatten and is_object(one)}
+    names = Counter((*there, *RESERVED, *("_".join(path) for inner in flat.values() for path, _ in inner)))
+    for name, one in there.items():
         if not name.strip() or name in RESERVED:
             raise ReadError(f"a stream has a property that cannot be a column: {name!r}", hint=_REPORT)
-        inner = list(_inner(one, (name,), schema)) if flatten and is_object(one) else []
-        if inner and not any("_".join(path) in properties(schema) for path, _ in inner):
+        inner = flat.get(name, [])
+        if inner and all(names["_".join(path)] == 1 for path, _ in inner):
             columns |= {"_".join(path): kind for path, kind in inner}
             paths |= {"_".join(path): path for path, _ in inner}
         elif (own := column_type(one, schema)) is not None:
@@ -254,9 +271,19 @@ def _key(
     does not have any more counts for nothing."""
     if defined := stream.get("source_defined_primary_key"):
         return tuple(tuple(map(str, one)) for one in defined if one)
-    missing = [name for name in settings.key if name not in properties(stream.get("json_schema"))]
+    paths = {name: _path_of(name, stream.get("json_schema")) for name in settings.key}
+    missing = [name for name, one in paths.items() if not one]
     if missing and accepted is not None:
         return ()
     if missing:
         raise _cannot(path, f"have the key {', '.join(missing)}: it has no such property", "correct `key`")
-    return tuple((name,) for name in settings.key)
+    return tuple(paths.values())
+
+
+def _path_of(name: str, schema: Any) -> ColumnPath:
+    """Return the path of a property, whose name has dots if it is in objects; () if there is none."""
+    if name in properties(schema):
+        return (name,)
+    first, _, rest = name.partition(".")
+    inner = _path_of(rest, properties(schema).get(first)) if rest else ()
+    return (first, *inner) if inner else ()

@@ -241,7 +241,7 @@ def _number(value: Any) -> float:
     if type(value) not in (int, float, str):
         raise UnfitValue
     found = float(value)
-    if type(value) is str and not math.isfinite(found):
+    if type(value) is str and ("_" in value or not math.isfinite(found)):
         raise UnfitValue
     return found
 

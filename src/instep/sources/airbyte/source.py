@@ -12,7 +12,7 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -129,6 +129,7 @@ class AirbyteDialect:
     ) -> None:
         self._written, self._memory, self._settings, self._accepted = config, memory, settings, accepted
         self._omitted: frozenset[Ref] = frozenset()
+        self._whole: frozenset[Ref] = frozenset()
         self._log: Callable[[LogLine], None] = _log
         self._scratch, self._streams = "", requests.DiscoveredStreams(())
         self._known: tuple[Mapping[str, Any] | None, ConnectorProgress] = (None, ConnectorProgress({}))
@@ -221,12 +222,20 @@ class AirbyteDialect:
         self._omit([table for table in selected if table.lost])
         again = {ref for ref in progress.streams if ".".join(filter(None, ref)) in scope.again}
         progress.forget(again - self._omitted)
+        self._whole = frozenset(table.ref for table in chosen if table.overwrite)
+        progress.replace(self._whole)
+        restarting = {table.ref for table in chosen if table.path in scope.again}
+        from_first = restarting | {
+            t.ref for t in chosen if t.sync_mode == "incremental" and progress.was_replaced(t.ref)
+        }
         sync, configured = int(time.time()), []
         for table in chosen:
-            starts = table.overwrite or progress.starts(table.ref) or table.ref not in progress.generations
-            generation = progress.next_generation(table.ref) if starts else progress.generations[table.ref]
+            known = table.ref in progress.generations and not progress.starts(table.ref)
+            goes_on = known and not table.overwrite and table.ref not in restarting
+            generation = progress.generations[table.ref] if goes_on else progress.next_generation(table.ref)
             configured.append(table.configured(generation, sync))
-        sent = self._number_records(progress, [t.ref for t in chosen if not t.key and not t.overwrite], scope)
+        keyless = [t.ref for t in chosen if not t.key and not t.overwrite]
+        sent = self._number_records(progress, keyless, from_first)
         messages = progress.messages(table.ref for table in chosen)
         folder = Path(self._scratch, "airbyte")
         files = ["--config", str(folder / "configuration.json"), "--catalog", str(folder / "catalog.json")]
@@ -256,17 +265,12 @@ class AirbyteDialect:
     def omits(self, table: Ref) -> bool:
         return table in self._omitted
 
-    def _number_records(
-        self, progress: ConnectorProgress, refs: Sequence[Ref], scope: StreamScope
-    ) -> Mapping[Ref, int]:
+    def _number_records(self, progress: ConnectorProgress, refs: Sequence[Ref], again: Set[Ref]) -> Mapping[Ref, int]:
         """Number the records of streams without a key; return up to where runs before may have given numbers. New
         numbers are saved before any record comes, so that a run that is repeated gives the same ones; a read from the
         first record on is not given up then."""
 
-        def is_again(ref: Ref) -> bool:
-            return ".".join(filter(None, ref)) in scope.again
-
-        if progress.number_records(refs, is_again, time.time_ns()):
+        if progress.number_records(refs, again.__contains__, time.time_ns()):
             document = progress.document()
             if progress.replaced.isdisjoint(refs):
                 document = {**self._memory.state().state, "records": document["records"]}
@@ -279,8 +283,8 @@ class AirbyteDialect:
     def reply(self, head: Mapping[str, Any], hidden: Hidden) -> Mapping[str, Any] | None:
         match head["frame"]:
             case "configuration":
-                hidden.note_state(head["configuration"])
                 self._memory.save_configuration(head["configuration"])
+                hidden.note_given(self.secrets())
                 return {"saved": True}
             case "reserve":
                 schema, name = head["stream"]
@@ -306,7 +310,7 @@ class AirbyteDialect:
     def starts(self, state: Mapping[str, Any], table: Ref) -> bool:
         if self._known[0] is not state:
             self._known = (state, ConnectorProgress(state))
-        return self._known[1].starts(table)
+        return table in self._whole or self._known[1].starts(table)
 
     def restarted(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the part of a state that survives a restart from nothing: generations go on counting."""
@@ -421,9 +425,7 @@ class AirbyteSource(ConnectorSource):
 
     def granularity(self) -> Granularity:
         """Return what is read at once: streams with a state each by themselves, those that share one all together."""
-        match self.memory.state().state.get("type", ""):
-            case "LEGACY":
-                return "run"
-            case "GLOBAL":
-                return "restart"
-        return "table"
+        progress = ConnectorProgress(self.memory.state().state)
+        if progress.is_undivided:
+            return "run"
+        return "restart" if progress.type == "GLOBAL" else "table"

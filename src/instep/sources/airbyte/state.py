@@ -15,7 +15,7 @@ be configured with from then on, and `configuration_of` tells which configuratio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Literal
 
 Ref = tuple[str, str]
@@ -64,14 +64,33 @@ class ConnectorProgress:
             return [{"type": "GLOBAL", "global": {"shared_state": self.shared, "stream_states": states}}]
         return [{"type": "STREAM", "stream": state} for state in states] or None
 
+    @property
+    def is_undivided(self) -> bool:
+        """Return whether all that it says of the streams is in what they share, so that none begins again by itself."""
+        return self.type == "LEGACY" or (self.type == "GLOBAL" and self.shared is not None and not self.streams)
+
     def starts(self, ref: Ref) -> bool:
         """Return whether a stream begins with its first record."""
-        return self.legacy is None if self.type == "LEGACY" else ref not in self.streams
+        if self.is_undivided:
+            return self.legacy is None and self.shared is None
+        return ref not in self.streams
 
     def forget(self, refs: Iterable[Ref]) -> None:
         """Reset streams; what they share with others stays."""
         for ref in list(refs):
             self.streams.pop(ref, None)
+
+    def replace(self, refs: Collection[Ref]) -> None:
+        """Reset streams of which each read replaces all rows: no state is given to it, and no row keeps a number."""
+        self.forget(refs)
+        for ref in refs:
+            self.records.pop(ref, None)
+            self.replaced.discard(ref)
+
+    def was_replaced(self, ref: Ref) -> bool:
+        """Return whether the rows that are there are those of a read that replaced all, before the first one that goes
+        on from a state."""
+        return ref in self.generations and ref not in self.records and self.starts(ref)
 
     def number_records(self, refs: Iterable[Ref], again: Callable[[Ref], bool], start: int) -> bool:
         """Assign numbers from `start` on to the records of streams that have none, or are sent `again` from their
@@ -92,16 +111,24 @@ class ConnectorProgress:
         return sent
 
     def take_stream(self, ref: Ref, state: Any) -> None:
-        self.type = "STREAM"
-        self.shared = self.legacy = None
+        """Take the state of one stream. What others share beside it stays: the connector may go on from there."""
+        if self.type != "GLOBAL":
+            self.type, self.legacy = "STREAM", None
         if state is None:
             self.streams.pop(ref, None)
         else:
             self.streams[ref] = state
 
-    def take_global(self, shared: Any, states: Mapping[Ref, Any]) -> None:
+    def take_global(self, shared: Any, states: Mapping[Ref, Any], read: Collection[Ref]) -> None:
+        """Take a state of all streams that were `read`. Where what they share moves on, it does so without the rows of
+        the others: these begin again with their first record."""
+        if (self.type, self.shared) != ("GLOBAL", shared):
+            missed = self.streams.keys() - set(read)
+            self.replaced |= missed & self.records.keys()
+            self.forget(missed)
         self.type, self.shared, self.legacy = "GLOBAL", shared, None
-        self.streams.update({ref: state for ref, state in states.items() if state is not None})
+        self.streams |= {ref: state for ref, state in states.items() if ref in read}
+        self.forget(ref for ref, state in states.items() if state is None)
 
     def take_legacy(self, data: Any) -> None:
         self.type, self.legacy, self.shared = "LEGACY", data, None

@@ -23,6 +23,10 @@ MOST_ROWS, MOST_BYTES = 5_000, 2 << 20
 _LONGEST_REASON = 200
 
 
+class SameColumn(Exception):
+    """Two properties of a record would be the column of this name."""
+
+
 @dataclass(frozen=True)
 class StreamPlan:
     """A stream as the request of a run has it. `first` is the number of its first record, where records have no key,
@@ -82,6 +86,12 @@ class StreamRows:
         self.absent: Counter[str] = Counter()
         self.unknown: dict[str, None] = {}
 
+    @property
+    def begins_again(self) -> bool:
+        """Return whether the next run reads it from its first record on, whatever its state says."""
+        is_over = not self.plan.resumes and self.status == "COMPLETE" and not self.fault
+        return self.plan.overwrite or is_over
+
     def add_record(self, data: dict[str, Any], size: int, changes: Sequence[Mapping[str, str]] = ()) -> None:
         """Take a record; `changes` is what the source says about its values."""
         if changes:
@@ -120,11 +130,8 @@ class StreamRows:
             self.good = self.total
             return
         before = self.total - len(rows)
-        if self.plan.paths:
-            rows = [self._flattened(row) for row in rows]
-        for name, path in self.plan.key_values.items():
-            rows = [{**row, name: _at(row, path)} for row in rows]
-        bad = self._first_bad(rows)
+        rows, collision = self._by_column(rows)
+        bad = self._first_bad(rows) or collision
         if bad is not None:
             rows = rows[: bad[0]]
         if rows:
@@ -132,6 +139,25 @@ class StreamRows:
         self.good = before + len(rows)
         if bad is not None:
             self.fail(bad[1])
+
+    def _by_column(self, rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], tuple[int, str] | None]:
+        """Return the records with a value a column, up to the first that has two of a column, and its place and why."""
+        if not self.plan.paths and not self.plan.key_values:
+            return rows, None
+        found: list[dict[str, Any]] = []
+        for row in rows:
+            try:
+                columns = self._flattened(row) if self.plan.paths else dict(row)
+                for name, path in self.plan.key_values.items():
+                    value = _at(row, path)
+                    if (other := columns.get(name, value)) is not value and other != value:
+                        raise SameColumn(name)
+                    columns[name] = value
+            except SameColumn as error:
+                why = f"a record has two properties that would be the column {error}: rename one, or do not flatten it"
+                return found, (len(found), why)
+            found.append(columns)
+        return found, None
 
     def _first_bad(self, rows: list[dict[str, Any]]) -> tuple[int, str] | None:
         """Return the place of the first record that no table can take, and why; None if there is none."""
@@ -306,7 +332,13 @@ def _spread(row: dict[str, Any], path: tuple[str, ...], objects: set[tuple[str, 
     for name, value in row.items():
         here = (*path, name)
         if here in objects and isinstance(value, dict):
-            found |= _spread(value, here, objects)
+            _add(found, _spread(value, here, objects))
         elif here not in objects or value is not None:
-            found["_".join(here)] = value
+            _add(found, {"_".join(here): value})
     return found
+
+
+def _add(found: dict[str, Any], more: Mapping[str, Any]) -> None:
+    if same := found.keys() & more.keys():
+        raise SameColumn(min(same))
+    found.update(more)
