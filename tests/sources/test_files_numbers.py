@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.schema.catalog.catalog import Table
+from instep.schema.catalog.catalog import Column, Table
+from instep.schema.catalog.types import Int
 from instep.sources.files.config import FilesConfig
 from instep.sources.files.listing import FileState
 from instep.sources.files.read import File, SeenFiles
@@ -92,3 +93,28 @@ def test_the_table_holds_each_version_that_is_there_once(steps: list[tuple[str, 
             assert there <= table
             returned = {n for n, _ in table - there} & {n for n, _ in there}
             assert told or not returned
+
+
+KEYED = Table("files", "t", (Column("id", Int(64), key=1),))
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.frozensets(st.sampled_from("kl")), st.booleans()), max_size=8))
+def test_the_newest_row_of_each_key_that_is_there_counts(steps: list[tuple[str, frozenset[str], bool]]) -> None:
+    """Rows merged by key, the newest first, as an upsert with a cursor does it: whatever files are written with which
+    keys, the table has the row of the newest file of each key after a sync."""
+    versions: list[tuple[str, int]] = []
+    keys: dict[int, frozenset[str]] = {}
+    table: dict[str, int] = {}
+    after = None
+    for name, of, syncs in [*steps, ("a", frozenset("k"), True)]:
+        versions.append((name, len(versions) + 1))
+        keys[len(versions)] = of
+        if not syncs:
+            continue
+        lower, bounds = number_bounds(CONFIG, seen(versions), KEYED, after, 0)
+        newest = {key: number for number in sorted(dict(versions).values()) for key in keys[number]}
+        read = {k: n for k, n in newest.items() if bounds.whole or n >= int(lower or 0)}
+        merged = {k: n for k, n in read.items() if bounds.whole or n >= table.get(k, 0)}
+        table = {k: n for k, n in (table | merged).items() if k in newest}
+        assert table == newest
+        after = bounds.upper

@@ -202,6 +202,35 @@ def test_a_later_file_corrects_rows_of_an_earlier_one(drop: Drop) -> None:
     assert world.differing() == {}
 
 
+UNCOVERED: dict[str, tuple[dict[str, str], dict[str, str], list[tuple[int, int]]]] = {
+    "the newest row leaves its file": ({"a": "1,10", "b": "1,11"}, {"b": "2,20"}, [(1, 10), (2, 20)]),
+    "of two files that change": (
+        {"a": "3,30", "b": "1,10", "c": "1,11"}, {"a": "3,31", "c": "2,20"}, [(1, 10), (2, 20), (3, 31)]
+    ),
+    "an earlier file changes": ({"a": "1,10", "b": "1,11"}, {"a": "1,12\n2,20"}, [(1, 12), (2, 20)]),
+}  # fmt: skip
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("deletes", ["soft", "ignore"])
+@pytest.mark.parametrize(("before", "after", "expected"), list(UNCOVERED.values()), ids=list(UNCOVERED))
+def test_a_row_of_an_earlier_file_counts_again(
+    drop: Drop, before: dict[str, str], after: dict[str, str], expected: list[tuple[int, int]], deletes: Any
+) -> None:
+    world = drop.world
+    world.settings = {"t": TableSettings(cursor="_file_number", deletes=deletes)}
+    drop.config = drop.config.model_copy(update={"key": ("id",)})
+    for files in (before, after):
+        for name, rows in files.items():
+            drop.write(f"t/{name}.csv", f"id,n\n{rows}\n")
+            if files is before:
+                world.sync()
+        world.sync()
+    assert world.rows("t", "id", "n") == expected
+    assert world.differing() == {}
+    assert reading(World.sync, world) == (0, 0)
+
+
 def test_values_that_are_not_quite_what_they_were_are_told(drop: Drop) -> None:
     moments = pa.array([1_000, 1_001, None], pa.timestamp("ns"))
     write_parquet(drop.folder / "t/a.parquet", pa.table({"at": moments, "n": [1, 2, 3]}))

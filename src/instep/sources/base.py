@@ -75,6 +75,8 @@ class CursorBounds:
     """Remarks on the rows, for people."""
     fresh: bool = False
     """The destination has none of the rows from the lower bound on."""
+    whole: str = ""
+    """Tells why rows below the lower bound may be others now."""
 
 
 class Snapshot(Protocol):

@@ -111,7 +111,8 @@ def number_bounds(
 ) -> tuple[str | None, CursorBounds]:
     """Return the bounds: from the number behind `after`, or from that of the earliest version read that has changed
     since: rows from there on are replaced. The rows of files that are gone stay, and those that came after them are not
-    replaced then: that would take them along."""
+    replaced then: that would take them along. Of a key whose newest row has left a file the row of an earlier one
+    counts again, which may be below that number, and is below that of the row which it replaces."""
     files = seen.tables.get(table.name, ())
     newest = max((f.number for f in files), default=None)
     if after is None:
@@ -121,11 +122,11 @@ def number_bounds(
         lost = f"the store does not know which files were read up to {NUMBER} {after}"
         return None, CursorBounds(str(newest), 0, lost=lost)
     past = _past(config, seen, table.name, files, reached)
-    lower, notes = reached + 1, []
+    lower, notes, whole = reached + 1, [], ""
     if past.gone:
         notes.append(f"{len(past.gone):,} files that were read are gone ({min(past.gone)}, ...): their rows stay")
     if past.replaced:
-        first = min(past.replaced.values())
+        first, last = min(past.replaced.values()), max(past.replaced.values())
         numbers = [name for name, number in past.gone.items() if number >= first]
         if numbers and not table.key:
             notes.append(
@@ -134,9 +135,11 @@ def number_bounds(
             )
         else:
             lower = first
+        if table.key and any(f.number < last for f in files):
+            whole = f"{', '.join(sorted(past.replaced))} changed, and rows of earlier files may count again"
     lower = min(lower, reached + 1 - int(lookback)) if lookback else lower
     upper = str(max(reached, newest or 0))
-    return str(lower), CursorBounds(upper, 0, notes=tuple(notes), fresh=lower > reached)
+    return str(lower), CursorBounds(upper, 0, notes=tuple(notes), fresh=lower > reached, whole=whole)
 
 
 def _past(config: FilesConfig, seen: SeenFiles, table: str, files: tuple[File, ...], reached: int) -> _ReadFiles:

@@ -208,6 +208,8 @@ def _with_cursor(
     if bounds.upper is None or went_back(bounds.upper, after):
         note = f"{column} went back from {after} to {bounds.upper}: the whole table is read"
         return replace(load, cursor=cursor, notes=(*load.notes, note))
+    if bounds.whole and load.choice.mode != "append":
+        return replace(load, cursor=cursor, notes=(*load.notes, f"{bounds.whole}: the whole table is read"))
     rows = CursorRange(column, lower, bounds.upper)
     return replace(load, rows=rows, cursor=cursor, complete=False, since=None if bounds.fresh else lower)
 
