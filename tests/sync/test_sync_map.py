@@ -13,7 +13,7 @@ from instep.schema.selection.selection import Selection, patterns
 from instep.sync.claim import claimed
 from instep.sync.schema_changes import declare_column_rename as mapping
 from instep.sync.schema_changes import undo
-from sync_world import MakeWorld, World, preset
+from sync_world import MakeWorld, World, cursor, preset
 
 TABLE = "CREATE TABLE t (id int PRIMARY KEY, a int, b varchar(20), c bigint)"
 RENAMED = ("ALTER TABLE t DROP COLUMN a", "ALTER TABLE t ADD COLUMN z int")
@@ -169,6 +169,52 @@ def test_old_rows_keep_their_values_and_new_ones_arrive(make_world: MakeWorld, k
     assert world.rows("t", "id", "z") == [(1, 10), (2, 20), (3, 30)]
     assert world.differing() == {}
     assert world.store.backfills.waiting("shop") == []
+
+
+BETWEEN = {
+    "pending": HOLD,
+    "let in": preset("allow_all", backfill="none"),
+    "filled": preset("allow_all", backfill="column"),
+}
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("policy", list(BETWEEN.values()), ids=list(BETWEEN))
+def test_rows_that_changed_between_the_removal_and_the_mapping(
+    make_world: MakeWorld, kind: str, policy: Policy
+) -> None:
+    """The old column kept what it had in them, and their cursor is behind the table's."""
+    world = make_world(kind, policy=policy, settings={"t": cursor("c")})
+    world.run(TABLE, "INSERT INTO t VALUES (1, 10, 'x', 1), (2, 20, 'y', 2), (3, 30, 'z', 3)")
+    world.sync()
+    world.run("ALTER TABLE t ADD COLUMN z int", "UPDATE t SET z = a", "ALTER TABLE t DROP COLUMN a",
+              "UPDATE t SET z = 11, c = 4 WHERE id = 1")  # fmt: skip
+    world.settled()
+    world.run("UPDATE t SET c = 5 WHERE id = 2")
+    world.sync()
+    found = mapped(world)
+    assert (found.empty, found.stale) == (0, True)
+    mapping.carry_out(world.context, found)
+    world.sync()
+    assert world.rows("t", "id", "z") == [(1, 11), (2, 20), (3, 30)]
+    assert (world.differing(), world.store.backfills.waiting("shop")) == ({}, [])
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_mapping_before_any_load_reads_nothing_again(make_world: MakeWorld, kind: str) -> None:
+    world = make_world(kind, policy=HOLD, settings={"t": cursor("c")})
+    world.run(TABLE, "INSERT INTO t VALUES (1, 10, 'x', 1), (2, 20, 'y', 2)")
+    world.sync()
+    world.run("ALTER TABLE t ADD COLUMN z int", "UPDATE t SET z = a", "ALTER TABLE t DROP COLUMN a")
+    world.detect()
+    found = mapped(world)
+    assert (found.empty, found.stale) == (0, False)
+    mapping.carry_out(world.context, found)
+    world.sync()
+    assert world.rows("t", "id", "z") == [(1, 10), (2, 20)]
+    assert (world.differing(), world.store.backfills.find("shop")) == ({}, [])
 
 
 LEFT = [("pending", HOLD, ("z",)), ("let in", preset("allow_all"), ("z", "z__v1"))]

@@ -54,6 +54,7 @@ from instep.sync.schema_changes.declare_table_rename import (
     resume_mapping,
 )
 from instep.sync.schema_changes.table_setting import recorded_tables
+from instep.sync.table_mode import is_partial, mode_name
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,8 @@ class ColumnRenamePlan:
     plan: Plan
     empty: int = 0
     """Number of rows with NULL in the old column."""
+    stale: bool = False
+    """Rows may have been written since the old column was read last, and kept what it had."""
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -80,6 +83,8 @@ class ColumnRenamePlan:
             found.append(f"what was loaded into {now} meanwhile stays beside it")
         if self.empty:
             found.append(f"{self.empty:,} rows have NULL in {self.old.name}: {path} is read again by the next sync")
+        if self.stale:
+            found.append(f"rows that changed since {self.old.name} left have its old values: {path} is read as a whole")
         return tuple(found)
 
 
@@ -98,7 +103,8 @@ def prepare(context: SyncContext, old: str, new: str) -> ColumnRenamePlan:
     _check_pending(context, table, column)
     interim = _check(context, table, column, where, fresh, detection.discovery.silent.get(source.ref, frozenset()))
     made, after = _plan(context, detection.accepted, table, column, fresh, interim)
-    return ColumnRenamePlan(table, column, after, interim, made, _empty(context, table, column))
+    empty, stale = _empty(context, table, column), _is_stale(context, table, column)
+    return ColumnRenamePlan(table, column, after, interim, made, empty, stale)
 
 
 def carry_out(context: SyncContext, mapped: ColumnRenamePlan) -> int:
@@ -146,11 +152,13 @@ def _finish(context: SyncContext, run: Run, declared: DeclaredRename, mapped: Co
     if isinstance(context.source, Streams):
         context.source.forget(mapped.table.ref, mapped.old.name)
     version = apply_plan(context, run, mapped.plan, {key(rename): review})
-    _note(context, declared, version, mapped.empty, review.id)
+    _note(context, declared, version, mapped.empty, mapped.stale, review.id)
     return version
 
 
-def _note(context: SyncContext, declared: DeclaredRename, version: int, empty: int = 1, change: str = "") -> None:
+def _note(
+    context: SyncContext, declared: DeclaredRename, version: int, empty: int = 1, stale: bool = True, change: str = ""
+) -> None:
     """Settle both changes. Where it is not known whether rows lack values, they are read again."""
     path = ".".join(filter(None, declared.table))
     with context.transaction():
@@ -158,9 +166,11 @@ def _note(context: SyncContext, declared: DeclaredRename, version: int, empty: i
         sides = (("column.removed", declared.old), ("column.added", declared.new))
         gone = [r.id for r in existing if r.table == declared.table and (r.kind, r.column) in sides]
         context.store.reviews.obsolete(gone)
+        why = f"rows were loaded before {declared.old} was mapped to {declared.new}"
         if empty:
-            why = f"rows were loaded before {declared.old} was mapped to {declared.new}"
             context.store.backfills.request(context.name, declared.table, column=declared.new, why=why)
+        if stale:
+            context.store.backfills.request(context.name, declared.table, why=why)
         context.store.events.add(
             ChangeMapped(context.name, path, declared.old, declared.new, declared.who, version, change)
         )
@@ -274,6 +284,13 @@ def _empty(context: SyncContext, table: Table, old: Column) -> int:
     return sum(batch.column(0).null_count for batch in context.destination.write.read(ref, [name]))
 
 
+def _is_stale(context: SyncContext, table: Table, old: Column) -> bool:
+    """Return whether a sync that reads some rows only may have written a row without reading the column's value."""
+    merges = mode_name(table, context.settings(table)) != "append" and is_partial(table, context.settings(table))
+    loaded = context.store.loaded.of(context.name, [table.ref]).get(table.ref)
+    return merges and loaded is not None and not any(c.name == old.name and c.read for c in loaded)
+
+
 def _names(context: SyncContext, ref: Ref) -> frozenset[str]:
     found = context.destination.schema.inspect([ref]).get(ref)
     return frozenset(c.name for c in found.columns) if found else frozenset()
@@ -311,7 +328,7 @@ class Prepared:
         """Return the record as JSON has it; `backfill`: rows are read again."""
         empty, steps = self.mapped.empty, [s.text for s in self.mapped.plan.steps]
         document = {"connection": connection, "old": self.old, "new": self.new, "steps": steps, "empty": empty}
-        return {**document, "backfill": self.whole or bool(empty)}
+        return {**document, "backfill": self.whole or bool(empty) or self.mapped.stale}
 
 
 def prepare_rename(context: SyncContext, old: str, new: str) -> Prepared:
