@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Connection, event
+from store_world import Clock
 
 from instep.schema.planning.projection import LoadedColumn, LoadedRules
 from instep.store.engine.database import CHUNK
@@ -91,3 +92,57 @@ def test_columns_that_backfills_have_filled(any_store: Store, read: list[int]) -
     assert backfills.filled("c", []) == {}
     many = [("s", f"t{number}") for number in range(2 * CHUNK)]
     assert backfills.filled("c", [*many, A, B]) == {A: {"x", "z"}, B: {"x"}}
+
+
+def test_what_was_filled_before_the_last_record_is_in_it(any_store: Store, clock: Clock) -> None:
+    backfills, loaded = any_store.backfills, any_store.loaded
+    for recorded in (True, False):
+        backfills.request("c", A, column="x")
+        [one] = backfills.waiting("c")
+        backfills.done(one.number)
+        assert backfills.filled("c", [A, B]) == {A: {"x"}}
+        clock.forward(1)
+        if recorded:
+            loaded.save("d", {A: ONE})
+            loaded.save("c", {B: ONE})
+            assert backfills.filled("c", [A]) == {A: {"x"}}
+            loaded.save("c", {A: ONE})
+            assert backfills.filled("c", [A]) == {}
+
+
+def test_done_backfills_follow_renames(any_store: Store) -> None:
+    backfills = any_store.backfills
+    for table, column in ((A, "x"), (A, "y"), (A, ""), (B, "x")):
+        backfills.request("c", table, column=column)
+    for one in backfills.waiting("c"):
+        backfills.done(one.number)
+    backfills.request("c", A, column="x")
+    backfills.request("d", A, column="x")
+
+    def done() -> list[tuple[Any, str]]:
+        return [(b.table, b.column) for b in backfills.find("c", ("done",))]
+
+    backfills.rename("c", {(A, "x"): "y", (A, "y"): "x", (B, "y"): "z"})
+    assert done() == [(A, "y"), (A, "x"), (A, ""), (B, "x")]
+    backfills.move("c", {A: B, B: A})
+    assert done() == [(B, "y"), (B, "x"), (B, ""), (A, "x")]
+    assert [(b.table, b.column) for name in "cd" for b in backfills.waiting(name)] == [(A, "x"), (A, "x")]
+
+
+def test_a_table_that_was_read_without_a_backfill(any_store: Store) -> None:
+    backfills = any_store.backfills
+    backfills.record_read("c", [], why="", run="r-1")
+    backfills.record_read("c", [A, B], why="because", run="r-1")
+    found = backfills.find("c")
+    assert [(b.table, b.column, b.scope, b.status, b.run, b.why) for b in found] == [
+        (A, "", "table", "done", "r-1", "because"), (B, "", "table", "done", "r-1", "because"),
+    ]  # fmt: skip
+    assert all(b.ended == b.requested_at for b in found)
+    assert backfills.waiting("c") == []
+
+
+def test_records_of_removed_columns_go(any_store: Store) -> None:
+    loaded = any_store.loaded
+    loaded.save("c", {A: (LoadedColumn("x"), LoadedColumn("y")), B: (LoadedColumn("x"),)})
+    loaded.forget("c", {(A, "x"), (B, "y"), (C, "x")})
+    assert loaded.of("c") == {A: (LoadedColumn("y"),), B: (LoadedColumn("x"),)}

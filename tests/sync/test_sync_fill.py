@@ -11,6 +11,7 @@ from instep.destinations.iceberg.backfill import fill as iceberg_fill
 from instep.errors import Blocked, InstepError
 from instep.schema.maintenance import BackfillLimits
 from instep.schema.policy.policy import Rule
+from instep.schema.selection.selection import Selection, patterns
 from instep.sync.progress import SyncReport
 from lake import SPARK
 from quarantined import entries_of
@@ -293,3 +294,46 @@ def test_a_column_that_is_filled_is_not_on_record(make_world: MakeWorld, fills: 
     else:
         world.sync()
     assert (set(sizes(world).values()), lacking(world)) == ({7}, [])
+
+
+ANOTHER: dict[str, tuple[Any, tuple[str, ...], tuple[str, ...]]] = {
+    "dropped, then added": ("drop", ("ALTER TABLE t DROP COLUMN size",), (ADD,)),
+    "dropped and added at once": ("drop", ("ALTER TABLE t DROP COLUMN size", ADD), ()),
+    "renamed, then added": ("retain", ("ALTER TABLE t RENAME COLUMN size TO weight",), (ADD,)),
+    "renamed and added at once": ("retain", ("ALTER TABLE t RENAME COLUMN size TO weight", ADD), ()),
+}
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize(("removed", "first", "then"), list(ANOTHER.values()), ids=list(ANOTHER))
+def test_another_column_of_a_name_that_was_filled(
+    make_world: MakeWorld, removed: Any, first: tuple[str, ...], then: tuple[str, ...]
+) -> None:
+    """Its older rows lack values, whatever a backfill has brought for the column that had the name before."""
+    world = begun(make_world(), removed=removed)
+    world.run(ADD)
+    world.sync()
+    assert (set(sizes(world).values()), lacking(world)) == ({7}, [])
+    world.policy = preset("allow_all", backfill="none", removed=removed)
+    world.run(*first, "UPDATE t SET at = 8 WHERE id = 2")
+    world.settled()
+    if then:
+        world.run(*then, "UPDATE t SET at = 9 WHERE id = 2")
+        world.sync()
+    assert (sizes(world), lacking(world)) == ({1: None, 2: 7, 3: None if then else 7}, ["size"])
+    assert "t.size: rows that do not change keep NULL in it until" in notes(world.sync())
+
+
+@pytest.mark.sampled
+def test_a_filled_column_that_was_off(make_world: MakeWorld) -> None:
+    """Rows that came while it was off lack its values, whatever was filled before."""
+    world = begun(make_world())
+    world.run(ADD)
+    world.sync()
+    world.policy = preset("allow_all", backfill="none")
+    world.selection = Selection(exclude_columns=patterns(["*.size"]))
+    world.run("INSERT INTO t VALUES (4, 'd', 8, 7), (5, 'e', 9, 7)")
+    world.sync()
+    world.selection = Selection()
+    world.sync()
+    assert (sizes(world), lacking(world)) == ({1: 7, 2: 7, 3: 7, 4: None, 5: 7}, ["size"])

@@ -53,6 +53,32 @@ def test_append_reads_from_the_last_value_on(make_world: MakeWorld, kind: str, e
     assert world.differing() == {}
 
 
+@pytest.mark.sampled
+@pytest.mark.parametrize("deletes", ["soft", "hard", "ignore"])
+def test_rows_that_were_appended_are_not_merged_beside_their_versions(make_world: MakeWorld, deletes: Any) -> None:
+    """An append keeps what a row was; a merge by key would leave that where the row does not change any more."""
+    world = make_world()
+    world.run("CREATE TABLE t (id int PRIMARY KEY, n int, v text)", "INSERT INTO t VALUES (1, 1, 'a'), (2, 2, 'b')",
+              "CREATE TABLE u (id int PRIMARY KEY, n int)", "INSERT INTO u VALUES (1, 1)")  # fmt: skip
+    world.settings = dict.fromkeys("tu", TableSettings(mode="append", cursor="n"))
+    world.sync()
+    world.run("UPDATE t SET n = 3, v = 'c' WHERE id = 1", "INSERT INTO u VALUES (2, 2)")
+    world.sync()
+    assert world.rows("t", "id", "v") == [(1, "a"), (1, "c"), (2, "b")]
+    world.settings = dict.fromkeys("tu", TableSettings(mode="upsert", cursor="n", deletes=deletes))
+    for _ in range(2):
+        report = world.sync()
+        assert world.statuses(report) == {"t": "failed", "u": "done"}
+        [error] = [t.error for t in report.tables if t.error]
+        assert "1 of its rows are earlier versions of others" in error
+    world.run("INSERT INTO t VALUES (3, 4, 'd')")
+    if deletes == "ignore":  # what the source has deleted stays, so that nothing is laid down anew
+        world.settings["t"] = TableSettings(mode="upsert", cursor="n")
+    assert world.sync(kind="backfill", full=True, tables=frozenset({"public.t"})).status == "done"
+    assert world.sync().status == "done"
+    assert (world.rows("t", "id", "v"), world.differing()) == ([(1, "c"), (2, "b"), (3, "d")], {})
+
+
 def test_append_looks_back(world: World) -> None:
     world.settings["t"] = TableSettings(cursor="c", lookback=3600)
     world.run(

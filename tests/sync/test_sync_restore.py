@@ -119,6 +119,59 @@ def test_what_was_filled_since_is_filled_again(world: World, column: str) -> Non
     assert world.rows("t", "id", "x") == [(1, 5), (2, 5), (3, 7)]
 
 
+RENAMES = {
+    "the column": ("ALTER TABLE t RENAME COLUMN x TO y",),
+    "the table": ("ALTER TABLE t RENAME TO u",),
+    "both": ("ALTER TABLE t RENAME COLUMN x TO y", "ALTER TABLE t RENAME TO u"),
+}
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("whole", [False, True], ids=["a column", "a table"])
+@pytest.mark.parametrize("renames", list(RENAMES.values()), ids=list(RENAMES))
+def test_what_was_filled_before_it_was_renamed(world: World, renames: tuple[str, ...], whole: bool) -> None:
+    world.settings = {"t": cursor("n"), "u": cursor("n")}
+    world.run(*SETUP)
+    world.sync()
+    world.run("ALTER TABLE t ADD COLUMN x int DEFAULT 5", "INSERT INTO t VALUES (3, 3, 'c', 7)")
+    world.sync()
+    before = points(world)[0]
+    world.store.backfills.request("shop", world.accepted("t").ref, column="" if whole else "x")
+    world.sync()
+    world.run(*renames)
+    world.sync()
+    table = "u" if renames[-1].endswith("u") else "t"
+    column = "y" if renames[0].endswith("y") else "x"
+    made = prepare(world.context, world.accepted(table).path, before.id)
+    assert (made.again, made.whole) == (() if whole else (column,), whole)
+    restore(world.context, made, ["*"])
+    assert (1, None) in world.rows(table, "id", column)
+    assert world.sync().status == "done"
+    assert world.rows(table, "id", column) == [(1, 5), (2, 5), (3, 7)]
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("kind", ["sync", "backfill"])
+def test_what_a_person_has_read_as_a_whole_since(world: World, kind: str) -> None:
+    """`instep sync --full` and `instep backfill` are no backfills that waited; they bring the same rows."""
+    world.policy, world.settings["t"] = preset("allow_all", backfill="none"), cursor("n")
+    world.run(*SETUP)
+    world.sync()
+    world.run("ALTER TABLE t ADD COLUMN x int DEFAULT 5", "INSERT INTO t VALUES (3, 3, 'c', 7)")
+    world.sync()
+    before, path = points(world)[0], world.accepted("t").path
+    assert world.rows("t", "id", "x") == [(1, None), (2, 5), (3, 7)]
+    world.sync(kind=kind, full=True, tables=frozenset({path}))
+    world.sync(kind=kind, full=True, tables=frozenset({path}))
+    assert world.rows("t", "id", "x") == [(1, 5), (2, 5), (3, 7)]
+    assert len(world.store.backfills.find("shop", ("done",))) == 1
+    made = prepare(world.context, path, before.id)
+    assert made.whole
+    restore(world.context, made, ["*"])
+    world.sync()
+    assert world.rows("t", "id", "x") == [(1, 5), (2, 5), (3, 7)]
+
+
 def test_what_was_dropped_stays_dropped(world: World) -> None:
     world.policy = preset("allow_all", removed="drop")
     world.run(*SETUP)

@@ -6,6 +6,7 @@ import pytest
 
 from events.shows import shows
 from instep.errors import Blocked, Conflict, IllegalChange, InstepError, StalePlan
+from instep.schema.maintenance import BackfillLimits
 from instep.sync.schema_changes.undo import UndoPlan, apply_undo, find, prepare
 from sync_world import MakeWorld, World, counts, cursor, preset
 
@@ -47,6 +48,30 @@ def test_a_rename_keeps_old_rows_and_new(world: World) -> None:
         assert world.rows("t", "id", "a") == [(1, 99), (2, 11), (3, 12), (4, 13)]
     assert world.reviews() == {"column t.a renamed to z": "ignore"}
     assert world.events("change.undone") == ["change.undone"]
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("moved", [False, True], ids=["in its table", "in a renamed table"])
+def test_a_column_that_waits_for_its_values_is_called_as_before(world: World, moved: bool) -> None:
+    """What is known of a column goes back with its name: what its older rows lack, and the backfill that brings it."""
+    world.policy, world.limits = preset("allow_all", backfill="column"), BackfillLimits(max_bytes=1)
+    world.settings = {"t": cursor("b"), "u": cursor("b")}
+    world.run(*SETUP)
+    world.sync()
+    world.run("ALTER TABLE t ADD COLUMN size int DEFAULT 7", "INSERT INTO t VALUES (3, 12, 22, 8)")
+    world.sync()
+    world.run("ALTER TABLE t RENAME COLUMN size TO weight", *(["ALTER TABLE t RENAME TO u"] if moved else []))
+    world.sync()
+    now = "u" if moved else "t"
+    undone(world, f"column public.{now}.size renamed to weight",
+           *(["table public.t renamed to public.u"] if moved else []))  # fmt: skip
+    assert [(b.table[1], b.column) for b in world.store.backfills.waiting("shop")] == [("t", "size")]
+    assert [c.name for c in world.store.loaded.of("shop")["public", "t"] if c.partial] == ["size"]
+    assert world.rows("t", "id", "size") == [(1, None), (2, 7), (3, 8)]
+    world.limits = BackfillLimits()
+    world.sync()
+    assert world.rows("t", "id", "size") == [(1, 7), (2, 7), (3, 8)]
+    assert world.store.backfills.waiting("shop") == []
 
 
 def test_a_dropped_column_comes_back_with_its_values(world: World) -> None:

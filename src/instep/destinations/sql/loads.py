@@ -177,7 +177,7 @@ def _upsert(session: SqlSession, record: Record, staging: Staging, how: Merge, s
         if not session.is_unique(sql.target, how.key) and (twins := session.count(sql.count_table_duplicates)):
             raise StageError(
                 f"table {named(record.ref)} holds {twins} keys more than once: nothing was written",
-                hint="`instep sync --full` rebuilds it",
+                hint="`instep backfill` of it reads it anew",
             )
         session.prefer_index()
         return sql.outcome(session.count)

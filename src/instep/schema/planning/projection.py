@@ -124,7 +124,8 @@ class LoadedColumn:
 class LoadedRules:
     """Selection of a table's rows since its last load, its path at the source when that was said, and by which rules
     they landed (None, "": not known): what became of rows that the source had deleted, whether versions are kept, and a
-    digest of the salt of its hashes. `definition`: what their values rested on at the source."""
+    digest of the salt of its hashes. `definition`: what their values rested on at the source. `appended`: a row that
+    has changed stands beside what it was."""
 
     where: str = ""
     path: str = ""
@@ -132,6 +133,7 @@ class LoadedRules:
     history: bool | None = None
     salt: str = ""
     definition: Mapping[str, str] = field(default_factory=dict, hash=False)
+    appended: bool = False
 
 
 @dataclass(frozen=True)

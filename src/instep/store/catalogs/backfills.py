@@ -5,17 +5,17 @@ Where a table's cursor stood when a column that is not accepted was first seen.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from sqlalchemy import Row, delete, insert, select, update
+from sqlalchemy import Row, delete, exists, insert, select, update
 
 from instep.operations.values import BackfillStatus
 from instep.store.catalogs.connections import ensure
 from instep.store.engine.database import Database, by_connection, of_tables
-from instep.store.tables.catalogs import backfills, watermarks
+from instep.store.tables.catalogs import backfills, loaded_columns, watermarks
 
 Scope = Literal["table", "column", "since", "extra"]
 
@@ -104,6 +104,45 @@ class Backfills:
         with self._db.write() as transaction:
             transaction.execute(update(backfills).where(*where).values(**values))
 
+    def record_read(self, connection: str, tables: Collection[tuple[str, str]], *, why: str, run: str) -> None:
+        """Record a done backfill of each of these tables, which a run has read as a whole without one."""
+        with self._db.write(connection) as transaction:
+            now = self._db.now()
+            rows = [
+                {"table_schema": schema, "table_name": table, "column_name": "", "scope": "table", "status": "done"}
+                for schema, table in sorted(set(tables))
+            ]
+            if rows:
+                ensure(transaction, connection, now)
+                common = {"connection": connection, "why": why, "run": run, "requested_at": now, "ended": now}
+                transaction.execute(insert(backfills), [row | common for row in rows])
+
+    def move(self, connection: str, moves: Mapping[tuple[str, str], tuple[str, str]]) -> None:
+        """Move done backfills to the new names of renamed tables; all at once, names may be swapped."""
+        self._rename(connection, moves, lambda table, column: (moves[table], column))
+
+    def rename(self, connection: str, names: Mapping[tuple[tuple[str, str], str], str]) -> None:
+        """Move done backfills to the new names of renamed columns, by table and old name; all at once."""
+        tables = {table for table, _ in names}
+        self._rename(connection, tables, lambda table, column: (table, names.get((table, column), column)))
+
+    def _rename(
+        self,
+        connection: str,
+        tables: Collection[tuple[str, str]],
+        act: Callable[[tuple[str, str], str], tuple[tuple[str, str], str]],
+    ) -> None:
+        c = backfills.c
+        done = select(c.number, c.table_schema, c.table_name, c.column_name)
+        done = done.where(c.connection == connection, c.status == "done")
+        with self._db.write(connection) as transaction:
+            rows = [row for of in of_tables(backfills, tables) for row in transaction.execute(done.where(of))]
+            for number, *before, column in rows:
+                (schema, table), name = act((before[0], before[1]), column)
+                if (schema, table, name) != (*before, column):
+                    values = {"table_schema": schema, "table_name": table, "column_name": name}
+                    transaction.execute(update(backfills).where(c.number == number).values(**values))
+
     def waiting(self, connection: str) -> list[Backfill]:
         """Return requested or interrupted backfills, oldest first."""
         return self.waiting_of([connection])[connection]
@@ -124,11 +163,14 @@ class Backfills:
             return [_backfill(row) for row in transaction.execute(query)]
 
     def filled(self, connection: str, tables: Collection[tuple[str, str]]) -> dict[tuple[str, str], set[str]]:
-        """Return the columns that backfills have brought into all rows of these tables; a table without any is left
-        out."""
-        c = backfills.c
+        """Return the columns that backfills have brought into all rows of these tables, since what their loads have
+        read was recorded last: an earlier one may have been of another column of that name. A table without any is
+        left out."""
+        c, known = backfills.c, loaded_columns.c
         done = (c.connection == connection, c.status == "done", c.scope != "since", c.column_name != "")
-        query = select(c.table_schema, c.table_name, c.column_name).where(*done).distinct()
+        same = (known.connection == connection, known.table_schema == c.table_schema, known.table_name == c.table_name)
+        recorded = exists().where(*same, known.at > c.ended)
+        query = select(c.table_schema, c.table_name, c.column_name).where(*done, ~recorded).distinct()
         found: dict[tuple[str, str], set[str]] = {}
         with self._db.read() as transaction:
             for these in of_tables(backfills, tables):

@@ -104,6 +104,13 @@ class LoadedColumns:
         """Record that every row of the table has the column's value."""
         self._change(connection, lambda t, c: replace(c, partial=False) if (t, c.name) == (table, column) else c)
 
+    def forget(self, connection: str, columns: Collection[tuple[Ref, str]]) -> None:
+        """Delete the records of columns that are removed, by table and name: the next one of that name is another."""
+        tables = {table for table, _ in columns}
+        with self._db.write(connection):
+            left = {t: tuple(c for c in own if (t, c.name) not in columns) for t, own in self.of(connection).items()}
+            self.save(connection, {table: own for table, own in left.items() if table in tables})
+
     def _change(self, connection: str, act: Callable[[Ref, LoadedColumn], LoadedColumn]) -> None:
         with self._db.write(connection):
             known = self.of(connection)

@@ -27,11 +27,13 @@ from instep.sync.detection.table_renames import TableRenames
 from instep.sync.housekeeping import dead_runs, folder, remove_uncommitted_files
 from instep.sync.loading.cdc import CdcSession
 from instep.sync.loading.connector_stream import Streaming
+from instep.sync.loading.engine import LocalEngine
 from instep.sync.loading.results import RunOutcome, RunScope
 from instep.sync.loading.table_load import Load, keep_rows, plan_load
 from instep.sync.loading.unchanged import LoadRules, UnchangedTables
 from instep.sync.schema_changes.apply import rebuilds
 from instep.sync.schema_changes.backfill_plan import whole_tables
+from instep.sync.schema_changes.key_counts import appended_twice
 from instep.sync.schema_changes.overflow_columns import extra_reads, only_copies, overflow_columns
 from instep.sync.schema_changes.selected import selected_reads, sides_now
 from instep.sync.schema_changes.selection_change import REDEFINED, owes_versions, redefined, request_reload
@@ -70,7 +72,7 @@ class LoadPass:
         faulty = faulty_filters(self.context, self.snapshot, found)
         sound = [r for r in found if r.table.ref not in faulty and r.table.ref not in stopped]
         requested = [r for r in sound if self.only is None or r.table.ref in self.only]
-        refused = request_reload(self.context, self.detection, requested) | faulty
+        refused = faulty | self._refused(requested, rebuilt)
         self._note_redefined(requested)
         owing = owes_versions(self.context, sound)
         if self.follow is not None:
@@ -136,6 +138,13 @@ class LoadPass:
             )
             loads.append(replace(load, proof=unchanged.proof(load)))
         return loads
+
+    def _refused(self, reads: Sequence[TableRead], rebuilt: Collection[Ref]) -> dict[Ref, str]:
+        """Return the tables that must not be loaded, and why; what other rules ask for is requested."""
+        merged = [r for r in reads if r.table.ref not in rebuilt]
+        overwrites = self.scope.kind == "backfill"
+        twice = appended_twice(self.context, merged, LocalEngine(), overwrites=overwrites)
+        return request_reload(self.context, self.detection, reads) | twice
 
     def _with_definitions(self, reads: Sequence[TableRead]) -> Sequence[TableRead]:
         """Return the reads, of those that follow a cursor with the definitions of their tables: what changes these

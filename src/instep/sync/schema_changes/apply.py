@@ -379,6 +379,7 @@ def follow(context: SyncContext, moves: Mapping[Ref, Ref]) -> None:
     store.choices.move(name, moves)
     store.copies.move(name, moves)
     store.loaded.move(name, moves)
+    store.backfills.move(name, moves)
     paused = [p for p in store.pauses.active(name) if p.table in moves]
     waiting = [b for b in store.backfills.waiting(name) if b.table in moves]
     for pause in paused:

@@ -13,7 +13,7 @@ from instep.operations.queries.work import EstimateBackfill, EstimatedBackfill, 
 from instep.operations.spec import QueryWork
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import Boolean, DataType, Date, Decimal, Float, Int, Time, Timestamp, TimestampTz, Uuid
-from instep.schema.changes.describe import ColumnRenamed
+from instep.schema.changes.describe import ColumnRemoved, ColumnRenamed
 from instep.schema.maintenance import waits
 from instep.schema.planning.naming import destination_ref
 from instep.schema.policy.policy import Decision
@@ -100,7 +100,10 @@ def unneeded_backfills(context: SyncContext, accepted: Catalog) -> list[Backfill
 
 def follow_columns(context: SyncContext, applied: Iterable[Decision], places: TableRenames) -> None:
     """Move backfills of renamed columns, and their load records, to the new names; all at once, because names may be
-    swapped."""
+    swapped. Delete the load records of removed columns."""
+    applied = tuple(applied)
+    if gone := {(places.after(d.change), d.change.before.name) for d in applied if isinstance(d.change, ColumnRemoved)}:
+        context.store.loaded.forget(context.name, gone)
     moves = {
         (places.after(d.change), d.change.before.name): d.change.after.name
         for d in applied
@@ -108,6 +111,7 @@ def follow_columns(context: SyncContext, applied: Iterable[Decision], places: Ta
     }
     if moves:
         context.store.loaded.rename(context.name, moves)
+        context.store.backfills.rename(context.name, moves)
     waiting = [b for b in context.store.backfills.waiting(context.name) if (b.table, b.column) in moves]
     for b in waiting:
         context.store.backfills.cancel(b.number)

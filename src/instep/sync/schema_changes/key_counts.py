@@ -10,14 +10,16 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from instep.errors import Blocked, argument
 from instep.schema.catalog.catalog import Table
 from instep.schema.planning.naming import destination_ref
 from instep.schema.planning.projection import ColumnRead, TableRead
 from instep.sources.base import CursorRange
 from instep.stage.fold import Scan
 from instep.stage.key_hashes import KeyCounter, count_keys
-from instep.sync.context import SyncContext
+from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.filters import where_of
+from instep.sync.table_mode import mode_name
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,30 @@ def count_destination(context: SyncContext, table: Table, key: Sequence[str], en
         return RowCounts(why_not=f"column {gone[0]} is not at the destination")
     write = context.destination.write
     return _count(engine, write.scan(ref, names) or write.read(ref, names))
+
+
+def appended_twice(
+    context: SyncContext, reads: Sequence[TableRead], engine: KeyCounter, *, overwrites: bool
+) -> dict[Ref, str]:
+    """Return the tables that were appended to and are to be merged by key now, whose key several rows have: those that
+    do not change any more would stay beside the newest one. `overwrites`: their rows are replaced, but for versions."""
+    before, found = context.store.loaded.filters(context.name, [r.table.ref for r in reads]), dict[Ref, str]()
+    for read in reads:
+        table, rules = read.table, before.get(read.table.ref)
+        if rules is None or not rules.appended or mode_name(table, context.settings(table)) not in ("upsert", "cdc"):
+            continue
+        if overwrites and not table.history:
+            continue
+        counts = count_destination(context, table, table.key, engine)
+        if counts.duplicates:
+            key = f"{argument(table.path)} {argument(','.join(table.key))}"
+            error = Blocked(
+                f"it was appended to, and {counts.duplicates:,} of its rows are earlier versions of others",
+                hint=f"`instep backfill {argument(table.path)}` reads it anew; `instep table set-key {key} --rebuild` "
+                "keeps the rows in a copy, too",
+            )
+            found[table.ref] = str(error)
+    return found
 
 
 def _count(engine: KeyCounter, rows: Scan | Iterable[pa.RecordBatch]) -> RowCounts:

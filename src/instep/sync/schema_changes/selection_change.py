@@ -42,8 +42,8 @@ _LATER = "rows that the source has deleted and older snapshots of the destinatio
 
 
 def remember_loaded(context: SyncContext, reads: Sequence[TableRead], whole: Collection[Ref]) -> None:
-    """Record what these reads have brought, those of the tables in `whole` every row. Belongs into the transaction that
-    records their cursors."""
+    """Record what these reads have brought, those of the tables in `whole` every row: a restore to before that needs
+    to know if columns lacked values until then. Belongs into the transaction that records their cursors."""
     filters = {r.table.ref: _rules(context, r) for r in reads}
     recorded = context.store.loaded.with_rules(context.name, filters)
     known = {ref: columns for ref, (columns, _) in recorded.items()}
@@ -59,8 +59,15 @@ def remember_loaded(context: SyncContext, reads: Sequence[TableRead], whole: Col
         )
         for ref, r in ((r.table.ref, r) for r in reads)
     }
+    completed = {ref for ref in known.keys() & set(whole) if _partial(known[ref]) - _partial(columns[ref])}
+    run = context.run.id if context.run else ""
+    context.store.backfills.record_read(context.name, completed, why="the whole table was read", run=run)
     new = {ref: found for ref, found in columns.items() if recorded.get(ref) != (tuple(found), filters[ref])}
     context.store.loaded.save(context.name, new, {ref: filters[ref] for ref in new})
+
+
+def _partial(columns: Sequence[LoadedColumn]) -> set[str]:
+    return {c.name for c in columns if c.partial}
 
 
 def _undecided(context: SyncContext) -> Mapping[Ref, Collection[str]]:
@@ -76,7 +83,8 @@ def _undecided(context: SyncContext) -> Mapping[Ref, Collection[str]]:
 
 def _rules(context: SyncContext, read: TableRead) -> LoadedRules:
     settings = context.settings(read.table)
-    deletes = (mode_of(read.table, settings) or settings).deletes
+    mode = mode_of(read.table, settings)
+    deletes = (mode or settings).deletes
     hashed = any(column.hashed for column in read.columns)
     return LoadedRules(
         read.where,
@@ -85,6 +93,7 @@ def _rules(context: SyncContext, read: TableRead) -> LoadedRules:
         read.table.history,
         _digest(context.salt) if hashed else "",
         read.definition,
+        appended=mode is not None and mode.mode == "append",
     )
 
 

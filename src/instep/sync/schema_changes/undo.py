@@ -38,7 +38,7 @@ from instep.schema.planning.naming import destination_ref
 from instep.schema.planning.plan import Plan, desired, plan
 from instep.schema.planning.step import RewriteColumn, Step, UndropColumn, step
 from instep.schema.planning.undo import Applied, UndoPreview, undo
-from instep.schema.policy.policy import Modifiers, Removed, decide
+from instep.schema.policy.policy import Decision, Modifiers, Removed, decide
 from instep.store.catalogs.renames import Undo
 from instep.sync.claim import claimed
 from instep.sync.context import Ref, SyncContext
@@ -46,6 +46,7 @@ from instep.sync.detection.detect import record, redetect_from_store
 from instep.sync.detection.table_renames import TableRenames
 from instep.sync.journal import Journal, applied_by, journal
 from instep.sync.schema_changes.apply import execute_steps, follow
+from instep.sync.schema_changes.backfill_plan import follow_columns
 from instep.sync.two_people import two_people
 
 
@@ -328,7 +329,7 @@ def _limits(undoing: UndoPreview) -> Iterator[str]:
     for decision in undoing.decisions:
         change = decision.change
         match change:
-            case ColumnRenamed() if not change.before.id or change.before.id != change.after.id:
+            case ColumnRenamed() if not _stays_fed(change):
                 was = change.before.name
                 yield (
                     f"{describe(change)}: rows loaded since keep what {was} had at the source, new rows have NULL in "
@@ -418,7 +419,9 @@ def _accept(context: SyncContext, made: UndoPlan, record: Journal, requested: Un
         accepted, after = context.store.accepted, made.undoing.after
         version = accepted.add(context.name, after, who=context.who, why=why, base=base, run=run).version
         context.store.schemas.add(context.name, "destination", made.plan.target, run=run, accepted=version)
-        follow(context, TableRenames.of(made.undoing.decisions).moves)
+        places = TableRenames.of(made.undoing.decisions)
+        follow(context, places.moves)
+        follow_columns(context, _still_fed(made.undoing.decisions), places)
         context.store.events.add(
             *(ChangeUndone(context.name, r.id, r.summary, version, context.who) for r in made.reviews)
         )
@@ -426,6 +429,19 @@ def _accept(context: SyncContext, made: UndoPlan, record: Journal, requested: Un
         record.close(version, ())
         context.store.undos.end(requested.number)
     return version
+
+
+def _still_fed(decisions: Sequence[Decision]) -> Iterator[Decision]:
+    """Yield the decisions without the renames that were declared: the old column is not read once they are undone."""
+    for decision in decisions:
+        change = decision.change
+        if not isinstance(change, ColumnRenamed) or _stays_fed(change):
+            yield decision
+
+
+def _stays_fed(rename: ColumnRenamed) -> bool:
+    """Return whether the source's column feeds the accepted one, whatever that is called: it has the same id."""
+    return bool(rename.before.id) and rename.before.id == rename.after.id
 
 
 def _choose(context: SyncContext, undoing: UndoPreview) -> None:
