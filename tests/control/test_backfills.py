@@ -11,6 +11,7 @@ import pytest
 from instep.control.backfills import cancel
 from instep.schema.catalog.catalog import Column, Table
 from instep.schema.catalog.types import Int
+from instep.store.catalogs.backfills import BY_PERSON
 from instep.store.store import Store
 
 ITEM = Table("main", "item", (Column("id", Int(64), key=1), Column("a", Int(64)), Column("b", Int(64))))
@@ -26,7 +27,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 def wanted(store: Store) -> dict[str, str]:
     """All there is: columns, a whole table, those of another one; and the jobs by what they are for."""
     for ref, column in ((ITEM.ref, "a"), (ITEM.ref, "b"), (ITEM.ref, ""), (OTHER, "a")):
-        store.backfills.request("shop", ref, column=column)
+        store.backfills.request("shop", ref, column=column, why=f"{BY_PERSON}ann")
     asked: dict[str, dict[str, Any]] = {
         "whole": {"table": "main.item", "columns": []},
         "a": {"table": "main.item", "columns": ["a"]},
@@ -58,6 +59,26 @@ def test_what_goes(store: Store, columns: tuple[str, ...], gone: set[str], jobs:
     told = [(e.data["column"], e.data["who"]) for e in store.events.after(0) if e.type == "backfill.cancelled"]
     assert sorted(told) == sorted((column, "ann") for column in gone)
     assert not cancel(store, "shop", ITEM, columns, "ann"), "once is enough"
+
+
+REQUESTS: list[tuple[dict[str, Any], bool]] = [
+    ({"why": "the key has changed"}, True),
+    ({"why": f"{BY_PERSON}ann"}, False),
+    ({"why": "column a was added", "column": "a"}, False),
+    ({"why": "column a was added", "column": "a", "scope": "since"}, False),
+    ({"why": "column a was added", "column": "a", "scope": "extra"}, False),
+]
+
+
+@pytest.mark.parametrize("columns", [(), ("", "a")])
+@pytest.mark.parametrize(("request_of", "is_required"), REQUESTS)
+def test_what_a_table_needs_to_equal_its_source_is_not_cancelled(
+    store: Store, request_of: dict[str, Any], is_required: bool, columns: tuple[str, ...]
+) -> None:
+    store.backfills.request("shop", ITEM.ref, **request_of)
+    found = cancel(store, "shop", ITEM, columns, "ann")
+    assert (len(found.required), len(found.backfills)) == ((1, 0) if is_required else (0, 1))
+    assert bool(store.backfills.waiting("shop")) is is_required
 
 
 def test_one_that_runs_is_asked_to_stop(store: Store) -> None:

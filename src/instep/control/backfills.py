@@ -20,6 +20,8 @@ class Cancelled:
 
     backfills: tuple[Backfill, ...] = ()
     """The cancelled backfills."""
+    required: tuple[Backfill, ...] = ()
+    """Backfills that still wait or run: without them the table would differ from its source, and no sync would tell."""
     jobs: tuple[str, ...] = ()
     """Ids of the cancelled jobs, queued or running."""
 
@@ -42,18 +44,20 @@ def accepted_table(store: Store, connection: str, path: str, columns: Collection
 
 
 def cancel(store: Store, connection: str, table: Table, columns: Collection[str], who: str) -> Cancelled:
-    """End what waits or runs for these columns of an accepted table, or for all of it. A fill that is under way stops
-    at its next file, a job as soon as its worker hears of it; what was filled stays."""
+    """End what waits or runs for these columns of an accepted table, or for all of it, but for what is required. A fill
+    that is under way stops at its next file, a job as soon as its worker hears of it; what was filled stays."""
     with store.transaction():
         waiting = [b for b in store.backfills.waiting(connection) if b.table == table.ref]
-        gone = tuple(b for b in waiting if not columns or b.column in columns)
+        found = [b for b in waiting if not columns or b.column in columns]
+        gone = tuple(b for b in found if not b.is_required)
         for backfill in gone:
             store.backfills.cancel(backfill.number)
             store.events.add(BackfillCancelled(connection, table.path, backfill.column, who))
         jobs = [j for j in store.jobs.find(connection=connection, status=("queued", "running")) if j.kind == "backfill"]
         mine = [j for j in jobs if _is_about(j, table.path, columns)]
         ended = tuple(store.jobs.cancel(j.id, who).id for j in mine)
-    return Cancelled(tuple(replace(b, status="cancelled") for b in gone), ended)
+    required = tuple(b for b in found if b.is_required)
+    return Cancelled(tuple(replace(b, status="cancelled") for b in gone), required, ended)
 
 
 def _is_about(job: Job, path: str, columns: Collection[str]) -> bool:

@@ -11,6 +11,7 @@ from instep.errors import Conflict, InstepError
 from instep.events import ResyncRequested
 from instep.schema.catalog.catalog import Table
 from instep.schema.selection.selection import is_on
+from instep.store.catalogs.backfills import BY_PERSON
 from instep.store.store import Store
 
 Ref = tuple[str, str]
@@ -47,7 +48,7 @@ def ask(store: Store, connection: str, tables: Sequence[Ref], who: str, *, whole
     with store.transaction():
         named = () if whole else tuple(".".join(filter(None, ref)) for ref in tables)
         store.events.add(ResyncRequested(connection, named, who))
-        return sum(store.backfills.request(connection, ref, why=f"asked for by {who}") for ref in tables)
+        return sum(store.backfills.request(connection, ref, why=f"{BY_PERSON}{who}") for ref in tables)
 
 
 def droppable(place: SwitchedConnection, requested: Mapping[Ref, Sequence[str]]) -> list[str]:

@@ -17,6 +17,7 @@ from instep.operations.everyday.sync import SyncRequest
 from instep.operations.spec import DirectWork
 from instep.schema.catalog.catalog import Table
 from instep.schema.planning.naming import destination_ref
+from instep.store.catalogs.backfills import BY_PERSON
 from instep.sync.context import SyncContext
 from instep.sync.loading.engine import Engine
 from instep.sync.loading.results import RunScope
@@ -172,7 +173,7 @@ class BackfillTable(RunTables):
             return request
         table, names = check_columns(context, request.table, request.columns)
         for name in names:
-            context.store.backfills.request(context.name, table.ref, column=name, why=f"asked for by {context.who}")
+            context.store.backfills.request(context.name, table.ref, column=name, why=f"{BY_PERSON}{context.who}")
         return replace(request, columns=names)
 
     def run(self, context: SyncContext, request: BackfillRequest) -> SyncReport:

@@ -26,6 +26,7 @@ from instep.server.query_routes import read_document
 from instep.server.queue import shown
 from instep.server.requests import requested
 from instep.server.writes import Matched, Write, WriteAnswer, Writes
+from instep.store.catalogs.backfills import BY_PERSON
 from instep.store.catalogs.plans import StoredPlan
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def backfill(
 
     def before() -> None:
         for column in body.columns:
-            server.store.backfills.request(name, table.ref, column=column, why=f"asked for by {who.who}")
+            server.store.backfills.request(name, table.ref, column=column, why=f"{BY_PERSON}{who.who}")
 
     return ask(server, writes, name, "backfill", body.options(), body.why, before)
 

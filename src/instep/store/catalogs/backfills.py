@@ -18,6 +18,8 @@ from instep.store.engine.database import Database, by_connection, of_tables
 from instep.store.tables.catalogs import backfills, loaded_columns, watermarks
 
 Scope = Literal["table", "column", "since", "extra"]
+BY_PERSON = "asked for by "
+"""Beginning of `Backfill.why` where somebody has asked for it."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,12 @@ class Backfill:
     run: str
     requested_at: datetime
     ended: datetime | None = None
+
+    @property
+    def is_required(self) -> bool:
+        """Return whether the table would differ from its source without it, and no sync would tell: rows of a column
+        that lack its values are told of."""
+        return self.scope == "table" and not self.why.startswith(BY_PERSON)
 
 
 class Backfills:

@@ -11,7 +11,7 @@ from instep.cli.arguments import DryRun, OfConnection, Table, examples
 from instep.cli.backend import open_backend, table_ref
 from instep.cli.commands.everyday.sync import finish
 from instep.cli.context import confirm, emit
-from instep.errors import Blocked
+from instep.errors import Blocked, argument
 from instep.operations.everyday.backfill import BackfillRequest
 from instep.operations.immediate.work import CancelBackfillRequest
 from instep.operations.queries.work import EstimateBackfill, EstimatedBackfill
@@ -74,8 +74,19 @@ def backfill(
 def _cancel(gone: Cancelled, connection: str, table: str) -> None:
     columns = [b.column or "the whole table" for b in gone.backfills]
     data = {"connection": connection, "table": table, "cancelled": [asdict(b) for b in gone.backfills]}
-    message = f"cancelled: {', '.join([*columns, *gone.jobs])}" if gone else "no backfill waits or runs"
-    emit({**data, "jobs": list(gone.jobs)}, lambda out: out.write(f"{table}: {message}"))
+    data |= {"jobs": list(gone.jobs), "required": [asdict(b) for b in gone.required]}
+    lines = [f"cancelled: {', '.join([*columns, *gone.jobs])}"] if gone else []
+    lines += [
+        f"the whole table is still read by a sync: {b.why} (`instep pause {argument(table)}` has it wait)"
+        for b in gone.required
+    ]
+    lines = lines or ["no backfill waits or runs"]
+
+    def show(out: Screen) -> None:
+        for line in lines:
+            out.write(f"{table}: {line}")
+
+    emit(data, show)
 
 
 def _document(connection: str, found: EstimatedBackfill) -> dict[str, Any]:
