@@ -104,11 +104,10 @@ def appended_twice(
             continue
         counts = count_destination(context, table, table.key, engine)
         if counts.duplicates:
-            key = f"{argument(table.path)} {argument(','.join(table.key))}"
+            rebuild = f"`instep table set-key {argument(table.path)} {argument(','.join(table.key))} --rebuild`"
             error = Blocked(
                 f"it was appended to, and {counts.duplicates:,} of its rows are earlier versions of others",
-                hint=f"`instep backfill {argument(table.path)}` reads it anew; `instep table set-key {key} --rebuild` "
-                "keeps the rows in a copy, too",
+                hint=f"`instep backfill {argument(table.path)}` reads it anew; {rebuild} keeps the rows in a copy, too",
             )
             found[table.ref] = str(error)
     return found
