@@ -246,11 +246,13 @@ class Reviews:
             return self._select(transaction, connection, statuses, limit, kinds, scope)
 
     def waiting(self, connection: str) -> tuple[str, ...]:
-        """Return the ids of the changes that wait for a person now, oldest first; snoozed ones wait later."""
+        """Return the ids of the changes that wait for a person now, oldest first and table by table; snoozed ones wait
+        later."""
         c = reviews.c
         query = select(c.id).where(c.connection == connection, c.status == "open", asks_now(self._db.now()))
+        order = (c.first_seen, c.table_schema, c.table_name, c.column_name, c.id)
         with self._db.read() as transaction:
-            return tuple(transaction.execute(query.order_by(c.first_seen, c.id)).scalars())
+            return tuple(transaction.execute(query.order_by(*order)).scalars())
 
     def existing(self, connection: str) -> dict[str, Review]:
         """Return content key -> the change that is open, approved or rejected."""
