@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +38,7 @@ def wait_for_executors(spark: SparkSession) -> None:
     context = spark.sparkContext
     if _is_elastic(context):
         return
-    wait = float(context.getConf().get(WAIT) or _WAIT)
+    wait = float(setting_of(context, WAIT) or _WAIT)
     begun = time.monotonic()
     known, changed = 0, begun
     while True:
@@ -52,13 +53,19 @@ def wait_for_executors(spark: SparkSession) -> None:
 
 
 def _is_elastic(context: Any) -> bool:
-    return (context.getConf().get("spark.dynamicAllocation.enabled") or "false").lower() == "true"
+    return (setting_of(context, "spark.dynamicAllocation.enabled") or "false").lower() == "true"
+
+
+def setting_of(context: Any, name: str) -> str | None:
+    """Return a setting of a SparkContext, None if it is not set; `getConf` would copy all of them, one call each."""
+    value: str | None = context._conf.get(name)
+    return value
 
 
 def _none(context: Any, wait: float) -> SetupError:
-    conf = context.getConf()
-    memory = conf.get("spark.executor.memory") or "1g"
-    cores = conf.get("spark.executor.cores") or ("1" if context.master.startswith(("yarn", "k8s")) else "any number of")
+    memory = setting_of(context, "spark.executor.memory") or "1g"
+    unset = "1" if context.master.startswith(("yarn", "k8s")) else "any number of"
+    cores = setting_of(context, "spark.executor.cores") or unset
     return SetupError(
         f"{context.master} gave no executor within {wait:.0f} s: asked for {memory} of memory and {cores} cores",
         hint="free a worker, or ask for less (spark.executor.memory, spark.executor.cores under spark.conf in "
@@ -80,7 +87,7 @@ def slots(spark: SparkSession) -> int:
             _counted[id(spark)] = int(found or 0) + 1
         return _counted[id(spark)]
     if _is_elastic(context):
-        return growing(context.getConf().get)
+        return growing(partial(setting_of, context))
     return max(1, int(context.defaultParallelism))
 
 

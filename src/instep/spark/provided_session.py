@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from instep.errors import SetupError
 from instep.redaction import names_secret
 from instep.spark import jars
+from instep.spark.executors import setting_of
 from instep.spark.extract import elsewhere
 from instep.spark.payload import THRESHOLD
 from instep.spark.session import configuration
@@ -219,7 +220,7 @@ def _setting(session: Any, key: str) -> str | None:
         if found is not None:
             return found
     context = _context(session)
-    return None if context is None else context.getConf().get(key)
+    return None if context is None else setting_of(context, key)
 
 
 def _foreign_python(spark: SparkSession) -> str:
