@@ -176,7 +176,7 @@ def test_texts_are_bytes(content: bytes) -> None:
     assert decoded(z85(content)) == content
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(5)
 @pytest.mark.slow
 def test_spark_deletes_by_vectors_and_syncs_go_on(tmp_path: Path) -> None:
     shop = Warehouse(tmp_path)

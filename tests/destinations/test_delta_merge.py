@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import tempfile
 from pathlib import Path
@@ -18,22 +19,32 @@ from test_duckdb_merge import IDS, MERGE, ROW, SHOWN, WANTED, _one_a_key, _state
 
 from instep.destinations.base import Commit, Merge
 from instep.destinations.delta import files as delta_files
-from instep.destinations.delta import merge_parts
+from instep.destinations.delta import merge_parts, rewrite
 from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
 from instep.destinations.delta.merge_task import JoinTask, group_of
 from instep.destinations.parts import grouped
 from instep.schema.changes.kinds import ColumnRemoved
+from instep.stage.files import writer
 from lake import ORDERS, REF, create, rows_of, stage, table
 from memory.destination import MemoryDestination
 
 
-@settings(max_examples=20)
+@pytest.mark.parametrize(("group", "share"), [(None, None), (2, 2), (None, 1)], ids=["one", "groups", "within a group"])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     base=st.lists(ROW, max_size=6).map(_one_a_key),
     loads=st.lists(st.tuples(st.lists(ROW, max_size=6), MERGE, st.none() | st.sets(IDS, min_size=1)), max_size=3),
 )
-def test_files_merge_as_rows_do(base: list[dict[str, Any]], loads: list[Any]) -> None:
-    with tempfile.TemporaryDirectory() as name:
+def test_files_merge_as_rows_do(
+    group: int | None, share: int | None, base: list[dict[str, Any]], loads: list[Any]
+) -> None:
+    """Also where several cores write a file again, each its own rows: row groups, or a part of one."""
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        if group:
+            patch.setattr(writer, "GROUP_ROWS", group)
+        if share:
+            patch.setattr(rewrite, "GROUP_ROWS", share)
+            patch.setattr(os, "cpu_count", lambda: 3)
         folder = Path(name)
         pair = (
             DeltaDestination(DeltaConfig.resolved(name="d", warehouse=str(folder / "d"))),
@@ -162,3 +173,34 @@ def test_a_task_is_as_large_whatever_the_table_has() -> None:
         sizes.append(len(pickle.dumps(task)))
         assert group_of(task.starts, np.arange(files)).tolist() == [n // (files // 5) for n in range(files)]
     assert sizes[0] == sizes[1]
+
+
+@pytest.mark.parametrize("files", [1, 3])
+def test_large_files_are_written_again_by_all_cores(
+    files: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (writer, rewrite):
+        monkeypatch.setattr(module, "GROUP_ROWS", 10)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    to = DeltaDestination(DeltaConfig.resolved(name="d", warehouse=str(tmp_path)))
+    create(to, WANTED)
+    parts = np.array_split(np.arange(95), files)
+    staged = [stage(to, REF, [{"id": int(i)} for i in part], chunk=n) for n, part in enumerate(parts)]
+    to.write.overwrite(REF, staged, Commit("base", 1))
+    rows = [{"id": i, "v": "new"} for i in (0, 9, 10, 47, 48, 94, 95)]
+    done = to.write.merge(None, REF, [stage(to, REF, rows)], Merge(("id",)), Commit("r2", 2))
+    assert (done.inserted, done.updated) == (1, 6)
+    assert len(list(tmp_path.rglob("*r2-rewrite*.parquet"))) == 2
+    new = {row["id"] for row in rows}
+    assert sorted(rows_of(to, REF, ["id", "v"])) == [(i, "new" if i in new else None) for i in range(96)]
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_rows_whose_key_does_not_come_pass_by(whole: bool, tmp_path: Path) -> None:
+    """A table may have more rows than `upsert_rows` where its other rows stay as they are."""
+    to = DeltaDestination(DeltaConfig.resolved(name="d", warehouse=str(tmp_path), upsert_rows=10))
+    create(to, WANTED)
+    to.write.overwrite(REF, [stage(to, REF, [{"id": i} for i in range(100)])], Commit("base", 1))
+    files = [stage(to, REF, [{"id": 7, "v": "new"}, {"id": 100}])]
+    path = to.write.merge_path(REF, files, Merge(("id",), complete=whole))
+    assert path == ("parts" if whole else "process")

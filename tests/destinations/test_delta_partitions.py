@@ -144,7 +144,7 @@ def test_delta_rs_reads_values_of_each_type(tmp_path: Path, names: tuple[str, ..
     assert by_delta_rs(DeltaTable(str(shop.held.folder))) == told(shop)
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(5)
 @pytest.mark.slow
 def test_spark_reads_the_same_and_no_other_files(tmp_path: Path) -> None:
     asked = [*read_back(tmp_path)]

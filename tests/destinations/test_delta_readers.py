@@ -138,7 +138,7 @@ SEEKS = [
 ]  # fmt: skip
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(5)
 @pytest.mark.slow
 def test_spark_reads_the_same_after_every_change(tmp_path: Path) -> None:
     shop = loaded(tmp_path)

@@ -140,6 +140,11 @@ class Merge:
     unread: tuple[str, ...] = ()
     requested: tuple[StagedFile, ...] = ()
 
+    @property
+    def leaves_others(self) -> bool:
+        """Return whether rows of the table whose key is neither staged nor requested stay, whatever they are."""
+        return not (self.complete or self.keys or self.since)
+
 
 MergePath = Literal["process", "alike", "parts", "spark", "database"]
 """The place of a merge: in this process; there if most of them are alike, otherwise in parts; in parts, by

@@ -53,14 +53,18 @@ def path_of(state: DeltaTableState, file: Action) -> AnyPath:
 
 
 def rows_in(
-    state: DeltaTableState, file: Action, fields: Sequence[DeltaField], filters: Sequence[ColumnFilter] = ()
+    state: DeltaTableState,
+    file: Action,
+    fields: Sequence[DeltaField],
+    filters: Sequence[ColumnFilter] = (),
+    at: range | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Return the rows of a table's data file as `batches` has them. Files of other programs lack the partition
     columns."""
     place, names = values_of(file, state.by), {f.name: f.physical for f in state.columns}
     own_filters = [replace(f, column=names[f.column]) for f in filters if names[f.column] not in place]
     deleted = deleted_places(state.folder, file.get("deletionVector"))
-    return batches(path_of(state, file), fields, partition_values=place, deleted=deleted, filters=own_filters)
+    return batches(path_of(state, file), fields, partition_values=place, deleted=deleted, filters=own_filters, at=at)
 
 
 def batches(
@@ -71,11 +75,13 @@ def batches(
     partition_values: Mapping[str, pa.Scalar] | None = None,
     deleted: Places = NO_PLACES,
     filters: Sequence[ColumnFilter] = (),
+    at: range | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield a file's rows in order, as the table has these columns, under their physical names; what the file lacks is
     NULL, or what is `partition_values` by physical name. Rows at `deleted` places are left out. `by_id`: columns are
     found by field id, whatever they are called there. `filters`: row groups that have no row that passes them, whose
-    columns have their physical names, are left out."""
+    columns have their physical names, are left out. `at`: only the rows at these
+    positions of a file, of which none is deleted."""
     schema, start = file_schema(fields), 0
     try:
         with pq.ParquetFile(opened(path), coerce_int96_timestamp_unit="us") as file:
@@ -84,14 +90,18 @@ def batches(
             columns = [n for n in names if n is not None]
             read = {*groups(file.metadata, filters)}
             for group in range(file.num_row_groups):  # a batch over several could be as large as the file
-                if group not in read:
-                    start += file.metadata.row_group(group).num_rows
+                rows = file.metadata.row_group(group).num_rows
+                if group not in read or (at is not None and (start >= at.stop or start + rows <= at.start)):
+                    start += rows
                     continue
                 for batch in file.iter_batches(BATCH, row_groups=[group], columns=columns):
                     low, high = np.searchsorted(deleted, [start, start + len(batch)])
-                    here, start = deleted[low:high] - start, start + len(batch)
+                    here, first, start = deleted[low:high] - start, start, start + len(batch)
                     if len(here):
                         batch = batch.take(pa.array(np.delete(np.arange(len(batch)), here)))
+                    if at is not None:
+                        skip = max(at.start - first, 0)
+                        batch = batch.slice(skip, max(min(at.stop, start) - first - skip, 0))
                     yield _as(batch, names, schema, partition_values or {})
     except FileNotFoundError as error:
         hint = "the table has lost it: load it whole with `instep sync --full`"

@@ -41,6 +41,7 @@ from instep.destinations.delta.table_state import DeltaTableState, named, requir
 from instep.destinations.delta.tasks import fits_in_process
 from instep.destinations.delta.warehouse import Warehouse
 from instep.destinations.equal_rows import WholeTableComparison, set_equal_aside
+from instep.destinations.parts import is_large
 from instep.destinations.types import duckdb_primitive
 from instep.errors import DestinationError
 from instep.schema.catalog.types import Uuid
@@ -72,9 +73,12 @@ def _is_whole(how: Merge) -> bool:
 
 
 def _path(state: DeltaTableState, files: Sequence[StagedFile], how: Merge, limit: int) -> MergePath:
-    """Return where the rows meet: no more than `limit` of them are joined in this process."""
+    """Return where the rows meet: no more than `limit` of them are joined in this process. Of a table whose other rows
+    stay as they are, only those are joined whose key comes: the rest pass by."""
     coming = [*files, *how.keys]
     if state.record.pending is not None or how.since is not None or fits_in_process(state, coming, limit):
+        return "process"
+    if how.leaves_others and not is_large(sum(f.rows for f in files), state.bytes + sum(f.bytes for f in files), limit):
         return "process"
     return "alike" if _is_whole(how) and fits_in_process(state, coming, limit * PASSING) else "parts"
 

@@ -37,7 +37,7 @@ from instep.destinations.delta.merge_work import (
     marks,
 )
 from instep.destinations.delta.protocol.snapshot import Action
-from instep.destinations.delta.rewrite import Places, RowEdit, new_rows, rewritten
+from instep.destinations.delta.rewrite import FileRows, Places, RowEdit, new_rows, rewritten
 from instep.destinations.delta.rows import fields_by_name, numbered, places, table_rows
 from instep.destinations.delta.shape import DeltaField, arrow_type
 from instep.destinations.delta.table_state import DeltaTableState
@@ -500,5 +500,5 @@ def rewrite_files(part: RewriteTask, attempt: int, report: Report | None) -> lis
             assert isinstance(work, HashedMergeWork), "a fill marks no row"
             values = marks(state, work, part.at, len(rows))
         edits.append(RowEdit(at, values))
-    rows = rewritten(state, range(len(state.files)), edits)
+    rows = rewritten(state, [FileRows(n) for n in range(len(state.files))], edits)
     return write(state, state.layout, Writing(part.job.run, 2 * part.group, attempt), rows, part.by)

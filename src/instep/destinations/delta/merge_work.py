@@ -121,8 +121,14 @@ class DeltaMergeWork:
             known = f" LEFT JOIN (SELECT DISTINCT {keys}, true AS here FROM k) k ON {self.same_key('t', 'k')}"
         return (
             f"SELECT t.f, t.p, s.n, {here} AS known, {self.outcome_sql} AS what "
-            f"FROM t FULL JOIN s ON {self.same_key('t', 's')}{known}"
+            f"FROM {self._met_rows} FULL JOIN s ON {self.same_key('t', 's')}{known}"
         )
+
+    @property
+    def _met_rows(self) -> str:
+        """The rows of the table that are joined: where the others stay, those whose key comes."""
+        near = f"(SELECT t.* FROM t SEMI JOIN s ON {self.same_key('t', 's')}) AS t"
+        return near if self.how.leaves_others else "t"
 
     @property
     def absent(self) -> str:

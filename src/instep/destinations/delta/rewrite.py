@@ -5,7 +5,10 @@ What waits for an undo is written along, so that a column that comes back has th
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -15,7 +18,7 @@ import pyarrow as pa
 
 from instep.destinations.base import Commit, FileWorkers, PartChange
 from instep.destinations.delta.change import DeltaCommit
-from instep.destinations.delta.files import Writing, action, as_type, io_of, rows_in, write, write_files
+from instep.destinations.delta.files import Writing, action, as_type, io_of, remove_files, rows_in, write_files
 from instep.destinations.delta.shape import DeltaField, arrow_type, data_type, file_schema
 from instep.destinations.delta.table_state import DeltaTableState, named, select_files
 from instep.destinations.parts import (
@@ -32,6 +35,7 @@ from instep.errors import DestinationError, IllegalChange
 from instep.schema.catalog.types import DataType
 from instep.stage.casts.cast import cast
 from instep.stage.files.place import StorageFolder
+from instep.stage.files.writer import GROUP_ROWS
 from instep.stage.spec import StagedFile
 from instep.stage.task import Report
 
@@ -61,17 +65,64 @@ def edited(
     if by is not None:
         touched, change.by = list(range(len(state.files))), by
     change.remove += [state.paths[n] for n in touched]
-    rows = chain(rewritten(state, touched, edits), new_rows(state, state.layout, inserted))
-    change.add += write(state, state.layout, Writing(commit.run), rows, by)
+    shares = _shares(state, touched, 1 if by is not None else os.cpu_count() or 1)
+    by = state.by if by is None else by
+
+    def write_share(number: int) -> tuple[StagedFile, ...]:
+        rows = rewritten(state, shares[number], edits)
+        if number == len(shares) - 1:
+            rows = chain(rows, new_rows(state, state.layout, inserted))
+        return write_files(state, state.layout, Writing(commit.run, number), rows, by)
+
+    with ThreadPoolExecutor(len(shares), thread_name_prefix="rewrite") as pool:
+        written = [pool.submit(write_share, number) for number in range(len(shares))]
+    try:
+        change.add += [action(state, state.layout, file, by) for future in written for file in future.result()]
+    except BaseException:
+        remove_files(state, [file for future in written if not future.exception() for file in future.result()])
+        raise
 
 
-def rewritten(state: DeltaTableState, touched: Sequence[int], edits: Iterable[RowEdit]) -> Iterator[pa.RecordBatch]:
+@dataclass(frozen=True)
+class FileRows:
+    """Rows of a data file of a table: its number there, and their positions (None: all)."""
+
+    file: int
+    at: range | None = None
+
+
+def _shares(state: DeltaTableState, files: Sequence[int], cores: int) -> list[list[FileRows]]:
+    """Divide the rows of files among cores, neighbours together: a file of several row groups may go to several. What
+    is no more than a row group stays together, and so does a file whose deleted rows shift the positions of others."""
+    pieces = list[tuple[FileRows, int]]()
+    for number in files:
+        file, rows = state.files[number], state.counted(state.files[number])
+        if rows <= GROUP_ROWS or file.get("deletionVector"):
+            pieces.append((FileRows(number), rows))
+            continue
+        starts = range(0, rows, GROUP_ROWS)
+        ends = [*starts[1:], sys.maxsize]
+        pieces += [(FileRows(number, range(*at)), GROUP_ROWS) for at in zip(starts, ends, strict=True)]
+    total, before = sum(rows for _, rows in pieces), 0
+    cores = max(min(cores, total // GROUP_ROWS), 1)
+    shares: list[list[FileRows]] = [[] for _ in range(cores)]
+    for piece, rows in pieces:
+        share = shares[min((2 * before + rows) * cores // max(2 * total, 1), cores - 1)]
+        before += rows
+        if share and piece.at and share[-1].at and share[-1].file == piece.file:
+            share[-1] = FileRows(piece.file, range(share[-1].at.start, piece.at.stop))
+        else:
+            share.append(piece)
+    return shares
+
+
+def rewritten(state: DeltaTableState, files: Iterable[FileRows], edits: Iterable[RowEdit]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of these files, with the edits done."""
     physical, ordered = {f.name: f.physical for f in state.columns}, [_sorted(e) for e in edits]
-    for number in touched:
-        own = [_of_file(e, number) for e in ordered]
-        start = 0
-        for batch in rows_in(state, state.files[number], state.layout):
+    for part in files:
+        own = [_of_file(e, part.file) for e in ordered]
+        start = part.at.start if part.at else 0
+        for batch in rows_in(state, state.files[part.file], state.layout, at=part.at):
             yield _apply(batch, start, own, physical)
             start += len(batch)
 

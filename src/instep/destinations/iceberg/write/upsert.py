@@ -276,7 +276,7 @@ def fits_in_process(
         return False
     there, coming = totals(metadata), [*files, *how.keys, *how.requested]
     here = there.get("records", 0 if shard_key_of(metadata["properties"]) else ROWS + 1)
-    if "records" in there and not (how.complete or how.keys or how.since):
+    if "records" in there and how.leaves_others:
         here = 0  # they pass by: only those whose key comes are compared
     rows = here + sum(f.rows for f in coming)
     packed = sum(f.bytes * PACKED[merge_compression(f.path)] for f in coming)
