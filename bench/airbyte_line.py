@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import peers
-from places import BENCH, LOGS, PAGE, make_places
+from places import BENCH, LOGS, PAGE, REPOSITORY, make_places
 
 VERSION = "7.2.1"
 PROJECT = """\
@@ -46,6 +46,8 @@ source.read(cache=DuckDBCache(db_path=place))
 """
 BEGIN, END = "<!-- airbyte: begin -->", "<!-- airbyte: end -->"
 SECONDS = 1800
+PART = 5
+"""Of how many records one comes in the smaller sync, which tells what the start of a command takes."""
 
 
 def measured(name: str, folder: Path, command: Sequence[str], connector: Path) -> dict[str, float]:
@@ -89,30 +91,48 @@ def rows(place: Path) -> int:
     return sum(count[0] for count in counts if count)
 
 
+def own_cpu(figures: dict[str, float]) -> float:
+    return figures["cpu"] - figures["apart_cpu"]
+
+
+def synced(users: int, folder: Path, environment: Path) -> tuple[dict[str, float], int]:
+    """Sync so many users by instep, from cold and into an empty folder; return its figures and how many rows came."""
+    folder.mkdir()
+    (folder / "instep.yml").write_text(PROJECT.replace("@VERSION@", VERSION).replace("@USERS@", str(users)))
+    subprocess.run(instep_command("source", "test", "shop"), cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    figures = measured("instep", folder, instep_command("sync"), environment)
+    return figures, rows(folder / "lake.duckdb")
+
+
 def compare(users: int, folder: Path) -> str:
     """Run both; return the section of the page."""
     (folder / "instep.yml").write_text(PROJECT.replace("@VERSION@", VERSION).replace("@USERS@", str(users)))
     executable = connector(folder)
     environment = executable.parent.parent
-    subprocess.run(instep_command("source", "test", "shop"), cwd=folder, check=True, stdout=subprocess.DEVNULL)
-    by = {"instep": measured("instep", folder, instep_command("sync"), environment)}
+    small, few = synced(users // PART, folder / "small", environment)
+    large, count = synced(users, folder / "large", environment)
     (folder / "peer.py").write_text(PEER)
     words = [str(peers.python("airbyte")), "-P", "peer.py", str(executable), str(users), "peer.duckdb"]
-    by["PyAirbyte"] = measured("pyairbyte", folder, words, environment)
-    found = {"instep": rows(folder / "lake.duckdb"), "PyAirbyte": rows(folder / "peer.duckdb")}
-    if len(set(found.values())) != 1:
-        raise SystemExit(f"bench: the rows differ: {found}")
+    by = {"instep": large, "PyAirbyte": measured("pyairbyte", folder, words, environment)}
+    if count != rows(folder / "peer.duckdb"):
+        raise SystemExit(f"bench: {count} rows by instep, {rows(folder / 'peer.duckdb')} by PyAirbyte")
     lines = [
         "| | CPU s | connector's | own | records an own CPU s | peak memory, MB of PSS | own |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for name, one in by.items():
-        own = one["cpu"] - one["apart_cpu"]
-        cpu = f"{one['cpu']:.1f} | {one['apart_cpu']:.1f} | {own:.1f} | {found[name] / own:,.0f}"
+        own = own_cpu(one)
+        cpu = f"{one['cpu']:.1f} | {one['apart_cpu']:.1f} | {own:.1f} | {count / own:,.0f}"
         lines.append(f"| {name} | {cpu} | {one['peak_mb']:.0f} | {one['own_peak_mb']:.0f} |")
     pin = peers.pinned("airbyte")["airbyte"]
-    head = f"{found['instep']:,} records of airbyte-source-faker {VERSION} into DuckDB, PyAirbyte {pin} in one run."
-    return "\n".join([head, "", *lines])
+    head = f"{count:,} records of airbyte-source-faker {VERSION} into DuckDB, PyAirbyte {pin} in one run."
+    each = (own_cpu(large) - own_cpu(small)) / (count - few)
+    start = own_cpu(large) - count * each
+    tail = (
+        f"With {few:,} records instep's own part is {own_cpu(small):.1f} CPU s: {start:.1f} s are the start of the\n"
+        f"command, detection and the commit, and each second beyond that takes {1 / each:,.0f} records."
+    )
+    return "\n".join([head, "", *lines, "", tail])
 
 
 def main() -> None:
@@ -121,6 +141,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="write the figures into the page of the benchmarks")
     given = parser.parse_args()
     make_places()
+    os.environ.setdefault("INSTEP_CACHE", str(REPOSITORY / ".cache" / "instep"))  # the same for all that is run here
     peers.install("airbyte")
     with tempfile.TemporaryDirectory(prefix="airbyte-") as scratch:
         text = compare(given.users, Path(scratch))

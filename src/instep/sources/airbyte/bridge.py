@@ -120,7 +120,7 @@ class Reading:
 
     def _handle_line(self, line: bytes) -> None:
         try:
-            message = from_json(line)
+            message = from_json(line, cache_strings="keys")
         except ValueError as error:
             check_depth(line, error)
             self._handle_parts(without_mark(line))
