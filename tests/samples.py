@@ -10,9 +10,9 @@
 that have it, cases counted as tests, one in so many runs. The mark that is nearest to a test counts; `drawn(1)` runs
 always. With `together=True` all of them run, or none: for those that share what is dear, like a cluster.
 
-A test with neither mark is drawn as by `drawn(2)` where it is slow, or lies in one of the folders that are DEAR and
+A test with neither mark is drawn as by `drawn(4)` where it is slow, or lies in one of the folders that are DEAR and
 uses any fixture that is not LIGHT: a folder, a server, a session of Spark. Say `drawn(1)` of one that alone would see
-that data is lost, and `drawn(3)` or more of the dear variants of one behaviour.
+that data is lost, and `drawn(5)` or more of the dear variants of one behaviour.
 
 Where a part of a test's cases is slow, the two parts are sampled each for itself: `make test` and `make test-slow` both
 run some.
@@ -36,9 +36,9 @@ import pytest
 
 FULL = bool(os.environ.get("INSTEP_FULL"))
 """Whether all cases run."""
-ONE_IN = 4
+ONE_IN = 6
 """Of how many cases one runs, of a test with one parameter."""
-DRAWN_ONE_IN = 2
+DRAWN_ONE_IN = 4
 """Of how many tests that are slow or dear one runs, of those that say nothing else."""
 DEAR = {
     "api", "cli", "connector", "contract", "control", "destinations", "engine", "faults", "log", "python", "remote",

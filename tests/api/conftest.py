@@ -16,7 +16,7 @@ def api(tmp_path: Path) -> Iterator[Api]:
         yield serve(app)
 
 
-ON_POSTGRESQL = (pytest.mark.slow, pytest.mark.server, pytest.mark.drawn(3))
+ON_POSTGRESQL = (pytest.mark.slow, pytest.mark.server, pytest.mark.drawn(5))
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=ON_POSTGRESQL)])

@@ -71,7 +71,7 @@ def resident(server: Running) -> int:
     return int(found[1]) // 1024
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(5)
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_memory_does_not_grow_with_requests(server: Running) -> None:

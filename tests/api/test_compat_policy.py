@@ -69,7 +69,7 @@ SOON = [("BLOCK_ALL", "ALLOW_ALL"), ("ALLOW_ALL", "BLOCK_ALL")]
 """What runs each time; all of the others when there is time."""
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(3)
 @pytest.mark.sampled
 @pytest.mark.parametrize("synced", [False, True])
 @pytest.mark.parametrize("looked", [False, True])

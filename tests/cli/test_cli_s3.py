@@ -53,7 +53,7 @@ def shown(shop: Shop, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*command, "--project", str(shop.folder), *words], **options)  # type: ignore[call-overload, no-any-return]
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(5)
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.usefixtures("keys")

@@ -16,7 +16,7 @@ from spark_cluster import Standalone
 from s3_server import SECRET, Bucket
 
 pytestmark = [
-    pytest.mark.drawn(3, together=True),
+    pytest.mark.drawn(5, together=True),
     pytest.mark.spark, pytest.mark.slow, pytest.mark.server, pytest.mark.xdist_group("cluster"),
     pytest.mark.timeout(3600),  # a test may be the first, for which the whole story is told
 ]  # fmt: skip

@@ -9,7 +9,7 @@ from cluster_demo import PARTS, TABLES, Demo
 from spark_cluster import Standalone
 
 pytestmark = [
-    pytest.mark.drawn(3, together=True),
+    pytest.mark.drawn(5, together=True),
     pytest.mark.spark, pytest.mark.slow, pytest.mark.server, pytest.mark.xdist_group("cluster"),
     pytest.mark.timeout(3600),
 ]  # fmt: skip

@@ -14,7 +14,7 @@ from cluster_demo import Demo
 from spark_cluster import Standalone
 
 pytestmark = [
-    pytest.mark.drawn(3, together=True),
+    pytest.mark.drawn(5, together=True),
     pytest.mark.spark, pytest.mark.slow, pytest.mark.server, pytest.mark.xdist_group("cluster"),
     pytest.mark.timeout(3600),  # a test may be the first, for which the whole story is told
 ]  # fmt: skip

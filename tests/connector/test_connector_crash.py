@@ -15,7 +15,7 @@ from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestinati
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.store.store import Store
 
-pytestmark = [pytest.mark.slow, pytest.mark.drawn(2)]
+pytestmark = [pytest.mark.slow, pytest.mark.drawn(3)]
 POINTS = (
     "sync.staged", "sync.commit.before", "sync.commit.after", "sync.cleared", "connector.segment.committed",
     "connector.segment.saved.before", "connector.segment.saved.after",

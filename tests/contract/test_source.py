@@ -25,7 +25,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning
 def _param(kind: str) -> Any:
     """What runs in a JVM is slow."""
     return (
-        pytest.param(kind, marks=[pytest.mark.slow, pytest.mark.spark, pytest.mark.drawn(2)])
+        pytest.param(kind, marks=[pytest.mark.slow, pytest.mark.spark, pytest.mark.drawn(3)])
         if kind.startswith("jdbc")
         else kind
     )

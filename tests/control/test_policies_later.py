@@ -26,7 +26,7 @@ def read(desk: Desk) -> tuple[bool, bool]:
     return "late" in found, "c" in found["table_1"]
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(3)
 @pytest.mark.sampled
 @pytest.mark.parametrize("accepted", [False, True])
 @pytest.mark.parametrize(

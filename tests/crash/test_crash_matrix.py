@@ -134,7 +134,7 @@ def shop(shops: dict[str, Shop], kind: str) -> Shop:
     return found
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(3)
 @pytest.mark.sampled
 @pytest.mark.server
 @pytest.mark.parametrize(("kind", "point"), MATRIX)
@@ -144,7 +144,7 @@ def test_a_sync_that_is_killed(shop: Shop, point: str) -> None:
     shop.done("recovered")
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(3)
 @pytest.mark.sampled
 @pytest.mark.server
 @pytest.mark.parametrize(("kind", "point"), LATE)

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-pytestmark = [pytest.mark.drawn(3, together=True), pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.drawn(5, together=True), pytest.mark.spark, pytest.mark.slow]
 
 
 CHAPTERS = 14

@@ -89,7 +89,7 @@ PHASES: list[tuple[str, str, dict[str, Any], tuple[str, ...]]] = [
 ]
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(3)
 @pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize(("how", "where", "words"), [p[1:] for p in PHASES], ids=[f"{p[0]} {p[1]}" for p in PHASES])

@@ -59,7 +59,7 @@ def test_the_notebook_runs(tmp_path: Path) -> None:
     check(run(notebook, tmp_path))
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(5)
 @pytest.mark.spark
 @pytest.mark.slow
 def test_the_notebook_runs_with_its_part_in_spark(tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ spark.stop()
 """Code of others in the same process, and in the same workers: pyarrow must know pandas' NA there."""
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(5)
 @pytest.mark.spark
 @pytest.mark.slow
 def test_the_spark_session_of_the_page(folder: Path) -> None:

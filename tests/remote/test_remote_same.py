@@ -12,7 +12,7 @@ from urllib.request import Request, urlopen
 import pytest
 from remote_world import PROJECT, Twins, World, alike
 
-pytestmark = pytest.mark.drawn(3)
+pytestmark = pytest.mark.drawn(5)
 
 JSON = ("--output", "json")
 CAREFUL = PROJECT.replace("{policy: careful}", "{policy: careful, salt: '${env:INSTEP_SALT}'}")

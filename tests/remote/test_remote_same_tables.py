@@ -14,7 +14,7 @@ from instep.backends.remote_jobs import Follower, RemoteJobs
 from instep.errors import Conflict
 from instep.sync.progress import Silent
 
-pytestmark = pytest.mark.drawn(3)
+pytestmark = pytest.mark.drawn(5)
 
 JSON = ("--output", "json")
 WARES = """

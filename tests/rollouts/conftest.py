@@ -13,7 +13,7 @@ def fleet(tmp_path: Path) -> Iterator[Callable[[int], Fleet]]:
     yield from fleets(tmp_path, "")
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.drawn(3))])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.drawn(5))])
 def any_fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[int], Fleet]]:
     """Over both databases that the SQL is written for."""
     if request.param == "sqlite":

@@ -25,7 +25,7 @@ from instep.model import Member
 from instep.operations.immediate.rollouts import SIZES
 from instep.sync.runs import InProcess
 
-pytestmark = [pytest.mark.drawn(3), pytest.mark.slow, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.drawn(5), pytest.mark.slow, pytest.mark.timeout(3600)]
 COUNT = int(os.environ.get("INSTEP_FLEET", "40"))
 """Real runs; 500 connections with a test's runner are in test_rollouts_flow.py."""
 ADVANCE = "from instep.cli.main import run; run()"

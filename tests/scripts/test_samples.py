@@ -76,7 +76,7 @@ def test_values_of_a_fixture_are_an_axis_beside_those_of_a_mark(
 DRAWN = """
 import pytest
 
-@pytest.fixture(params=["here", pytest.param("there", marks=pytest.mark.drawn(3))])
+@pytest.fixture(params=["here", pytest.param("there", marks=pytest.mark.drawn(5))])
 def place(request):
     return request.param
 

@@ -43,7 +43,7 @@ def test_every_file_of_the_package_is_in_it(wheel: Path) -> None:
     assert package - set(zipfile.ZipFile(wheel).namelist()) == set()
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(5)
 @pytest.mark.slow
 def test_what_it_installs_syncs_a_table_outside_of_the_repository(wheel: Path, tmp_path: Path) -> None:
     """What it needs is taken from this environment, where the locked versions of it are."""

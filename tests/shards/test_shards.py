@@ -13,7 +13,7 @@ from instep.sync.operations.repair import repair
 from instep.sync.schema_changes.evolve import preview
 from sync_world import preset
 
-pytestmark = [pytest.mark.sampled, pytest.mark.drawn(2)]  # which destination: all of them over several commits
+pytestmark = [pytest.mark.sampled, pytest.mark.drawn(3)]  # which destination: all of them over several commits
 MAKE = "CREATE TABLE t (id int PRIMARY KEY, v text)"
 
 

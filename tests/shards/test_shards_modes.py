@@ -20,7 +20,7 @@ from instep.schema.maintenance import Maintenance
 from instep.sync.schema_changes.undo import apply_undo, find, prepare
 from sync_world import cursor, preset
 
-pytestmark = [pytest.mark.sampled, pytest.mark.drawn(2)]  # which destination: all of them over several commits
+pytestmark = [pytest.mark.sampled, pytest.mark.drawn(3)]  # which destination: all of them over several commits
 KINDS = ("delta", "duckdb", "iceberg")
 MAKE = "CREATE TABLE t (id int PRIMARY KEY, v text, at int)"
 ROWS = ("INSERT INTO t VALUES (1, 'x', 1)", "INSERT INTO t VALUES (2, 'y', 2)")

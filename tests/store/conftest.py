@@ -48,7 +48,7 @@ def store(url: str, clock: Clock) -> Iterator[Store]:
         yield opened
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.drawn(2))])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.drawn(3))])
 def any_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Both databases that the SQL is written for."""
     if request.param == "sqlite":

@@ -27,7 +27,7 @@ from instep.sync.progress import Silent
 from lake import with_spark
 from sync_world import MakeWorld, World, cursor, preset
 
-pytestmark = pytest.mark.drawn(3)
+pytestmark = pytest.mark.drawn(5)
 
 TABLE = "CREATE TABLE t (id int PRIMARY KEY, region varchar(40), at timestamp, amount decimal(9,2), note text)"
 ROWS = """INSERT INTO t VALUES

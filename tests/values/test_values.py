@@ -162,7 +162,7 @@ def test_the_page_says_what_is_held() -> None:
             assert all(any(why in line for line in lines) for why in held.values()), case.native
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("destination", DESTINATIONS)
 @pytest.mark.parametrize("source", ["postgres", "mysql"])

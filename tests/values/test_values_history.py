@@ -11,7 +11,7 @@ from test_values import Connect, _statements
 
 from instep.project.sections.tables import TableSettings
 
-pytestmark = [pytest.mark.slow, pytest.mark.drawn(3)]
+pytestmark = [pytest.mark.slow, pytest.mark.drawn(5)]
 
 WAYS = [("postgres", kind) for kind in ("delta", "duckdb", "iceberg", "postgres")] + [("mysql", "duckdb")]
 
