@@ -199,6 +199,7 @@ class _Sync:
                     snapshot,
                     detection,
                     self.outcome,
+                    self.engine,
                     only,
                     attempt,
                     self.follow,

@@ -15,6 +15,7 @@ from instep.schema.planning.naming import destination_ref
 from instep.schema.planning.projection import TableRead
 from instep.schema.policy.policy import Decision
 from instep.sources.base import CursorRange, Definitions, Snapshot
+from instep.stage.key_hashes import KeyCounter
 from instep.stage.spec import InvalidValue
 from instep.store.catalogs.backfills import Backfill
 from instep.suggest import unknown_table
@@ -27,7 +28,6 @@ from instep.sync.detection.table_renames import TableRenames
 from instep.sync.housekeeping import dead_runs, folder, remove_uncommitted_files
 from instep.sync.loading.cdc import CdcSession
 from instep.sync.loading.connector_stream import Streaming
-from instep.sync.loading.engine import LocalEngine
 from instep.sync.loading.results import RunOutcome, RunScope
 from instep.sync.loading.table_load import Load, keep_rows, plan_load
 from instep.sync.loading.unchanged import LoadRules, UnchangedTables
@@ -53,6 +53,7 @@ class LoadPass:
     snapshot: Snapshot
     detection: DetectionResult
     outcome: RunOutcome
+    engine: KeyCounter
     only: frozenset[Ref] | None = None
     attempt: int = 0
     follow: CdcSession | Streaming | None = None
@@ -143,7 +144,7 @@ class LoadPass:
         """Return the tables that must not be loaded, and why; what other rules ask for is requested."""
         merged = [r for r in reads if r.table.ref not in rebuilt]
         overwrites = self.scope.kind == "backfill"
-        twice = appended_twice(self.context, merged, LocalEngine(), overwrites=overwrites)
+        twice = appended_twice(self.context, merged, self.engine, overwrites=overwrites)
         return request_reload(self.context, self.detection, reads) | twice
 
     def _with_definitions(self, reads: Sequence[TableRead]) -> Sequence[TableRead]:

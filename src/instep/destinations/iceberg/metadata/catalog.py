@@ -468,14 +468,19 @@ class Lake:
 
     @property
     def spark_settings(self) -> MergeSettings:
-        """How a session of Spark opens the same catalog."""
+        """Return the settings by which a session of Spark opens the same catalog."""
         from instep.spark.merge import MergeSettings
 
         return MergeSettings(self.spark_conf(), self.spark_secrets(), str(self.database) if self.is_sqlite else "")
 
     def spark_conf(self) -> dict[str, str]:
         """Return Spark's settings for the same catalog, without secrets."""
-        assert self.is_for_spark, "Spark opens no REST catalog that an API has set"
+        if not self.is_for_spark:
+            raise DestinationError(
+                f"lake {self.config.name}: Spark does not open a REST catalog that an API has set: its server could "
+                "name code and files",
+                hint="describe the destination in instep.yml",
+            )
         conf = {"": "org.apache.iceberg.spark.SparkCatalog", ".cache-enabled": "false"}
         if self.is_sqlite:
             conf |= {

@@ -68,7 +68,7 @@ def stand_in_of(lake: Lake, tables: Mapping[Ref, Table], folder: str) -> Iterato
         raise DestinationError(
             f"lake {lake.config.name}: Spark does not open this store for a REST catalog that an API has set: its "
             "server could name files of this machine",
-            hint="describe the destination in instep.yml, or raise its `upsert_rows`",
+            hint="describe the destination in instep.yml: then Spark opens its catalog itself",
         )
     places = {ref: f"{folder}/{number}.metadata.json" for number, ref in enumerate(tables)}
     try:
