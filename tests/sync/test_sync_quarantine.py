@@ -16,6 +16,7 @@ from quarantine_world import HeldWorld, Row, held_world, note
 
 from instep.errors import Blocked, InstepError
 from instep.model import TableRun
+from instep.project.sections.tables import TableSettings
 from instep.schema.selection.selection import Selection, patterns
 from instep.stage.conform import QuarantinedValue
 from instep.sync.quarantine.quarantine import (
@@ -30,7 +31,7 @@ from instep.sync.quarantine.quarantine import (
 from instep.sync.quarantine.replay import replay
 from lake import PREFIX
 from quarantined import entries_of, pending_of
-from sync_world import MakeWorld, World
+from sync_world import MakeWorld, World, preset
 
 NOTED = note("a")
 
@@ -110,6 +111,18 @@ def test_a_refused_row(held: HeldWorld, row: Any, after: Any, inserted: int) -> 
     state = held.world.destination.schema.state(held.ref)
     assert state is not None
     assert (state.rows, state.cursor) == (len(after), '{"at":1}'), "the cursor stays where the data is"
+
+
+@pytest.mark.parametrize("mode", ["auto", "cdc"])
+@pytest.mark.parametrize("refused", [True, False], ids=["a row", "a value"])
+def test_a_log_may_have_told_that_a_refused_row_is_gone(held: HeldWorld, mode: Any, refused: bool) -> None:
+    """It told so while the row was in quarantine only, and tells nothing more of it: the table is compared again."""
+    held.world.settings["t"] = TableSettings(mode=mode)
+    held.load({"id": 1, "_instep_meta": NOTED})
+    held.row({"id": "9", "a": "x"}) if refused else held.value(1, "x")
+    assert held.replay().replayed == 1
+    waiting = [(b.table, b.scope, b.is_required) for b in held.world.store.backfills.waiting("shop")]
+    assert waiting == ([(("main", "t"), "table", True)] if refused and mode == "cdc" else [])
 
 
 def test_of_two_refused_rows_of_one_key_the_newer_one_goes_in(held: HeldWorld) -> None:
@@ -391,6 +404,18 @@ def test_a_row_is_erased_by_its_key(held: HeldWorld) -> None:
     assert _erase_row(held, "1") == 0
 
 
+COLUMN, TABLE = "ALTER TABLE t RENAME a TO c", "ALTER TABLE t RENAME TO u"
+NAMES = {
+    "a column's, which waits": ((COLUMN, "public.t.c"), False),
+    "a column's old one, while it waits": ((COLUMN, "public.t.a"), False),
+    "a column's": ((COLUMN, "public.t.c"), True),
+    "a column's old one": ((COLUMN, "public.t.a"), True),
+    "a table's, which waits": ((TABLE, "public.u.a"), False),
+    "a table's": ((TABLE, "public.u.a"), True),
+}
+"""(the rename, what is hidden), and whether the rename is accepted."""
+
+
 class TestPrivacy:
     def test_a_column_that_is_switched_off_or_hashed_later(self, held: HeldWorld) -> None:
         held.load({"id": 1, "_instep_meta": note("a", "b")})
@@ -404,6 +429,37 @@ class TestPrivacy:
         done = held.replay()
         assert (done.updated, done.inserted) == (0, 0)
         files = list(held.world.folder.glob("lake/shop/*/quarantine/*"))
+        assert b"clear-" not in b"".join(f.read_bytes() for f in files)
+
+    @pytest.mark.parametrize("hides", ["hashed", "exclude_columns"])
+    @pytest.mark.parametrize(("names", "accepted"), list(NAMES.values()), ids=list(NAMES))
+    def test_a_column_that_has_another_name_by_now(
+        self, make_world: MakeWorld, names: tuple[str, ...], accepted: bool, hides: str
+    ) -> None:
+        """Loads go by each of its names; so does what is shown of it, and what is put into rows."""
+        rename, pattern = names
+        world = make_world()
+        held = held_world(world, "a text", "b text")
+        held.load({"id": 1, "b": "b", "_instep_meta": NOTED})
+        held.value(1, "clear-a")
+        held.row({"id": "9", "a": "clear-a", "b": None})
+        world.policy = preset("allow_all" if accepted else "block_all")
+        world.run(rename)
+        if accepted:
+            world.evolve()
+        else:
+            world.detect()
+        held.name = "u" if accepted and rename.endswith("u") else "t"
+        world.selection = Selection(**{hides: patterns([pattern])})
+        context = world.context if accepted else replace(world.context, before=world.selection)
+        shown = json.dumps([e.original for e in entries_of(context)])
+        assert "clear-" not in shown
+        [done] = replay(context)
+        assert (done.updated, done.error) == (0, "")
+        assert "clear-" not in str(held.rows())
+        assert [row[1] for row in held.rows()] == [None] * len(held.rows()), "no hash of it in a column in clear either"
+        discard(context, ids=[next(e.id for e in pending_of(context))])
+        files = list(world.folder.glob("lake/shop/*/quarantine/*"))
         assert b"clear-" not in b"".join(f.read_bytes() for f in files)
 
     def test_a_hashed_key_is_erased_by_what_a_person_knows(self, held: HeldWorld) -> None:

@@ -133,6 +133,10 @@ def test_a_number_that_is_hashed_later(make_world: MakeWorld, rules: tuple[Rule,
     if rules:
         assert "in clear until its change of type is approved" in note
         assert (wanted(world), notes(world)) == ([], [note])
+        world.run("INSERT INTO t VALUES (3, 43, 3)")
+        report = world.sync()
+        assert report.status == "done", report
+        assert clear(world, "43") == []
         world.answer("approved")
         world.sync()
     assert clear(world, "41", "42") == []

@@ -7,6 +7,7 @@ import pytest
 from events.shows import shows
 from instep.errors import Blocked, Conflict, IllegalChange, InstepError, StalePlan
 from instep.schema.maintenance import BackfillLimits
+from instep.schema.selection.selection import Selection, patterns
 from instep.sync.schema_changes.undo import UndoPlan, apply_undo, find, prepare
 from sync_world import MakeWorld, World, counts, cursor, preset
 
@@ -89,6 +90,22 @@ def test_a_dropped_column_comes_back_with_its_values(world: World) -> None:
     world.sync()
     assert world.rows("t", "id", "b") == [(1, 20), (2, 21), (3, None), (4, None)]
     assert world.reviews() == {}
+
+
+@pytest.mark.parametrize(("drop", "summary"), [
+    ("ALTER TABLE t DROP COLUMN b", "column public.t.b removed (int32)"),
+    ("DROP TABLE t", "table public.t removed (3 columns)"),
+])  # fmt: skip
+def test_what_was_hashed_since_the_drop_is_told_before_it_comes_back(world: World, drop: str, summary: str) -> None:
+    world.policy = DROPS
+    world.run(*SETUP)
+    world.sync()
+    world.run(drop)
+    world.sync()
+    assert not any("is hashed" in text for text in looked_at(world, change(world, summary)).limits)
+    world.selection = Selection(hashed=patterns(["public.t.b"]))
+    [told] = [text for text in looked_at(world, change(world, summary)).limits if "is hashed" in text]
+    assert told.startswith("public.t.b is hashed: its values come back as they were")
 
 
 def test_rows_that_were_updated_since_get_their_values_back(world: World) -> None:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from instep.errors import StageError
-from instep.schema.catalog.types import DataType, Unknown
+from instep.schema.catalog.types import DataType, String, Unknown
 from instep.stage.casts.cast import Cast, cast, original
 from instep.stage.casts.text import plain, to_text
 from instep.stage.field_metadata import limited, value_of
@@ -166,6 +166,8 @@ class _ConformedBatch:
         if values is None or column.source is None:
             return Cast(pa.nulls(self.rows, target))
         if column.hashed:
+            if not isinstance(column.type, String):
+                return Cast(pa.nulls(self.rows, target))  # no hash fits until the type of hashes is accepted
             return Cast(pc.cast(hashed(values, column.source, self.spec.salt), target))
         return limited(cast(values, column.source, target, column.type), field)
 
@@ -236,7 +238,8 @@ class _ConformedBatch:
         if values is None or column.source is None or not values[at].is_valid:
             return None
         if column.hashed:
-            return str(self.values[column.name][at].as_py())
+            value = self.values[column.name][at].as_py()
+            return None if value is None else str(value)
         return original(values, at, column.source)
 
     def _system(self, ids: RowIds, bad: Mapping[int, list[StageColumn]], accepted: pa.Array | None) -> None:

@@ -24,6 +24,7 @@ from instep.store.catalogs.backfills import Backfill
 from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.detect import DetectionResult
 from instep.sync.loading.results import RunOutcome
+from instep.sync.schema_changes.column_treatments import ColumnTreatments
 from instep.sync.schema_changes.overflow_columns import EXTRA, is_read, waiting
 from instep.sync.schema_changes.selected import selected_reads, sides_now
 
@@ -90,9 +91,14 @@ def _columns(context: SyncContext, table: Table, backfills: Iterable[Backfill]) 
 
     The source's types matter where one is hashed, and are read once: a discovery is big.
     """
-    filled, on = [(table.by_name[b.column], b) for b in backfills], sides_now(context).before
-    types = _types_at_source(context, table) if any(hashed(on, table.ref, c.name) for c, _ in filled) else {}
-    return {c.alias or c.name: _overflow_column(context, on, table, c, b, types) for c, b in filled}
+    filled, on = [(table.by_name[b.column], b) for b in backfills], sides_now(context)
+    treatments = ColumnTreatments(replace(context, selection=on.now, before=on.before), table)
+    hidden = {c.name for c, _ in filled if treatments.of(c.name).is_hashed}
+    types = _types_at_source(context, table) if hidden else {}
+    return {
+        c.alias or c.name: _overflow_column(context, on.before, table, c, b, types, is_hashed=c.name in hidden)
+        for c, b in filled
+    }
 
 
 def _types_at_source(context: SyncContext, table: Table) -> dict[str, DataType]:
@@ -102,12 +108,19 @@ def _types_at_source(context: SyncContext, table: Table) -> dict[str, DataType]:
 
 
 def _overflow_column(
-    context: SyncContext, on: Selection, table: Table, column: Column, backfill: Backfill, types: Mapping[str, DataType]
+    context: SyncContext,
+    on: Selection,
+    table: Table,
+    column: Column,
+    backfill: Backfill,
+    types: Mapping[str, DataType],
+    *,
+    is_hashed: bool,
 ) -> OverflowColumn:
     """Return the kept values of a column. They were kept as they came unless the column was to be hashed by then."""
     # what the column was called while it was kept: it may have another name by now
     name = context.store.reviews.get(backfill.change).column if backfill.change else backfill.column
-    if not hashed(on, table.ref, column.name):
+    if not is_hashed:
         return OverflowColumn(name, column.type)
     late = _hashed_since(context, on, table, column, backfill)
     return OverflowColumn(name, column.type, Hashing(types.get(name, String()), context.salt, late))

@@ -26,10 +26,8 @@ from instep.model import Run
 from instep.operations.repair.discard_quarantine import DiscardQuarantineRequest
 from instep.operations.repair.erase import EraseRequest
 from instep.operations.spec import DirectWork
-from instep.schema.catalog.catalog import Column, Table
-from instep.schema.catalog.types import Unknown
+from instep.schema.catalog.catalog import Table
 from instep.schema.planning.naming import destination_ref
-from instep.schema.selection.selection import column_is_on, hashed
 from instep.stage.conform import compact_json, digest
 from instep.stage.quarantine import QuarantineEntry, files_in
 from instep.stage.quarantine_store import (
@@ -46,6 +44,7 @@ from instep.suggest import unknown_table
 from instep.sync.claim import claimed
 from instep.sync.context import Ref, SyncContext
 from instep.sync.housekeeping import dead_runs, is_first_today, remove_uncommitted_files, uncommitted
+from instep.sync.quarantine.entry_columns import EntryColumns
 from instep.sync.two_people import two_people
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -71,7 +70,7 @@ class QuarantinePlace:
         self, context: SyncContext, columns: Sequence[str] = ALL, only: pc.Expression | None = None
     ) -> Iterator[StoredQuarantine]:
         """Read all of it, however much there is; of the entries these columns, and those that are `only` looked for."""
-        hide = Guard(context, self.table).entry
+        hide = Guard(context, self.table, self.target.schema).entry
         target = self.target
         with stored_quarantine(target.quarantine, target.io, self.ignored, hide, columns, only) as entries:
             yield entries
@@ -136,32 +135,28 @@ class Guard:
     """Takes out of the entries of a table what may not be told of them: a column may have been switched off or hashed
     since."""
 
-    def __init__(self, context: SyncContext, table: Table) -> None:
-        self._context, self._table = context, table
-        self._treatments: dict[str, tuple[bool, bool]] = {}
+    def __init__(self, context: SyncContext, table: Table, schema: pa.Schema) -> None:
+        self._salt, self._columns = context.salt, EntryColumns(context, table, schema)
 
     def entry(self, entry: QuarantineEntry) -> QuarantineEntry:
         """Return the entry without what may not be told."""
-        key = self._object(entry.key)
+        key = self._object(entry.key, entry)
         original = entry.original
         if original is not None:
-            original = self._text(entry.column, original) if entry.column else self._object(original)
+            one = entry.column
+            original = self._text(one, original, entry) if one else self._object(original, entry)
         return entry if (key, original) == (entry.key, entry.original) else replace(entry, key=key, original=original)
 
-    def _object(self, text: str) -> str:
-        return compact_json({path: self._text(path, value) for path, value in json.loads(text).items()})
+    def _object(self, text: str, entry: QuarantineEntry) -> str:
+        return compact_json({path: self._text(path, value, entry) for path, value in json.loads(text).items()})
 
-    def _text(self, path: str, text: str | None) -> str | None:
-        if path not in self._treatments:
-            context, column = self._context, self._table.by_name.get(path) or Column(path, Unknown())
-            on = column_is_on(context.selection, self._table, column)[0]
-            self._treatments[path] = (on, hashed(context.selection, self._table.ref, path))
-        on, hash_it = self._treatments[path]
-        if text is None or not on:
+    def _text(self, path: str, text: str | None, entry: QuarantineEntry) -> str | None:
+        treatment = self._columns.treatment(path, entry)
+        if text is None or not treatment.is_on:
             return None
-        if not hash_it or _DIGEST.fullmatch(text):
+        if not treatment.is_hashed or _DIGEST.fullmatch(text):
             return text
-        return digest(text, self._context.salt) if self._context.salt else None
+        return digest(text, self._salt) if self._salt else None
 
 
 @dataclass(frozen=True)

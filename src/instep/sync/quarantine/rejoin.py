@@ -19,14 +19,14 @@ import pyarrow as pa
 
 from instep.destinations.base import RowLookup
 from instep.operations.values import EntryStatus
-from instep.schema.catalog.catalog import Column, Table
+from instep.schema.catalog.catalog import Table
 from instep.schema.catalog.types import Binary, String
-from instep.schema.selection.selection import column_is_on, hashed
 from instep.stage.casts.cast import cast
 from instep.stage.conform import compact_json
 from instep.stage.field_metadata import limited
-from instep.stage.quarantine import QuarantineEntry, field_id
+from instep.stage.quarantine import QuarantineEntry
 from instep.sync.context import SyncContext
+from instep.sync.quarantine.entry_columns import EntryColumns
 
 Texts = Mapping[str, str | None]
 _LEAST = -(1 << 63)
@@ -124,14 +124,11 @@ class ColumnsNow:
     """The columns of one table as they are now, found by the destination's field ids where those were recorded."""
 
     def __init__(self, context: SyncContext, table: Table, schema: pa.Schema) -> None:
-        self.context, self.table, self.schema = context, table, schema
+        self.table, self.schema = table, schema
         self.accepted = {c.alias or c.name: c for c in table.columns}
+        self.columns = EntryColumns(context, table, schema)
         self.numbers: dict[tuple[Any, ...], int] = {}
         self.parts: list[dict[str, pa.Array]] = []
-
-    @cached_property
-    def by_id(self) -> Mapping[int, str]:
-        return {field_id(f): f.name for f in self.schema if field_id(f)}
 
     @cached_property
     def key(self) -> list[str]:
@@ -139,12 +136,10 @@ class ColumnsNow:
 
     def place(self, path: str, entry: QuarantineEntry) -> str:
         """Return the destination's name of what was the accepted column `path` when the entry was held."""
-        recorded = json.loads(entry.fields).get(path, 0)
-        known = self.table.by_name.get(path)
-        name = self.by_id.get(recorded) or ((known.alias or known.name) if known else "")
-        if name not in self.accepted:
+        column = self.columns.column(path, entry)
+        if column is None:
             raise StillInvalid(f"there is no column {path} any more")
-        return name
+        return column.alias or column.name
 
     def check_key(self) -> None:
         if not self.key:
@@ -155,13 +150,17 @@ class ColumnsNow:
         if entry.original is None:
             return Cell(entry, number, column, None, "its original is not kept in clear")
         try:
+            self.check_open(entry.column, entry)
             return Cell(entry, number, column, self.value(column, entry.original))
         except StillInvalid as why:
             return Cell(entry, number, column, None, str(why))
 
     def row(self, entry: QuarantineEntry) -> RefusedRow:
-        texts = self.placed(json.loads(entry.original or "{}"), entry)
+        original = json.loads(entry.original or "{}")
+        texts = self.placed(original, entry)
         number = self.number({k: texts.get(k) for k in self.key})
+        for path in (path for path, text in original.items() if text is not None):
+            self.check_open(path, entry)
         return RefusedRow(entry, number, {n: self.value(n, t) for n, t in texts.items() if t is not None})
 
     def key_texts(self, entry: QuarantineEntry) -> Texts:
@@ -194,8 +193,6 @@ class ColumnsNow:
     def value(self, name: str, text: str, *, key: bool = False) -> pa.Array:
         """Return one value as the column holds it; raises InvalidValue with the reason."""
         column, field = self.accepted[name], self.schema.field(name)
-        if not key:
-            self.check_open(column)
         source: pa.Array = pa.array([text], pa.string())
         kind: Binary | String = String()
         if isinstance(column.type, Binary) and text.startswith("\\x"):
@@ -205,15 +202,11 @@ class ColumnsNow:
             raise StillInvalid(f"{column.name}: {done.invalid_values[0]}" if key else done.invalid_values[0])
         return done.values
 
-    def check_open(self, column: Column) -> None:
+    def check_open(self, path: str, entry: QuarantineEntry) -> None:
         """Refuse hashed and deselected columns, except in the key, where the hash identifies rows: quarantined
         values are from before."""
-        if column.key:
-            return
-        if (
-            hashed(self.context.selection, self.table.ref, column.name)
-            or not (column_is_on(self.context.selection, self.table, column)[0])
-        ):
+        column = self.accepted[self.place(path, entry)]
+        if not column.key and not self.columns.treatment(path, entry).is_clear:
             raise StillInvalid(f"column {column.name} is hashed or switched off by now")
 
     def keys(self) -> pa.Table:

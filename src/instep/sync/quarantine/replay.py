@@ -25,6 +25,7 @@ from instep.sync.claim import claimed
 from instep.sync.context import SyncContext
 from instep.sync.quarantine.quarantine import QuarantinePlace, quarantine_places
 from instep.sync.quarantine.rejoin import Rejoined, places_of_rows, recast, rejoin
+from instep.sync.table_mode import mode_name
 
 _WORDS = ("replayed", "superseded", "held")
 
@@ -162,6 +163,8 @@ class _TableReplay:
         met, joined = self._rejoin(entries)
         ref, context = self.place.ref, self.context
         if met is not None and joined.changes:
+            if len(joined.inserted):
+                self._check_later()
             crashpoint("replay.commit.before")
             state = context.destination.schema.state(ref)
             assert state is not None
@@ -174,6 +177,14 @@ class _TableReplay:
         self.found.record_status([e for e in settled.values() if known[e.id] != e], run.id, number)
         crashpoint("replay.batch")
         return joined
+
+    def _check_later(self) -> None:
+        """Ask for the whole table where a log says which rows are gone: it may have said so of a row that was in
+        quarantine only."""
+        context, table = self.context, self.place.table
+        if mode_name(table, context.settings(table)) == "cdc":
+            why = "rows came out of the quarantine, which the source may have deleted since"
+            context.store.backfills.request(context.name, table.ref, why=why)
 
     def _rejoin(self, entries: Sequence[QuarantineEntry]) -> tuple[RowLookup | None, Rejoined]:
         schema, now = self.place.target.schema, self.run.started if self.run else None

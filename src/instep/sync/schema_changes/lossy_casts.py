@@ -10,10 +10,10 @@ from instep.schema.catalog.catalog import Column, Table
 from instep.schema.catalog.types import DataType
 from instep.schema.changes.describe import ColumnNarrowed, ColumnRetyped, key
 from instep.schema.planning.naming import destination_ref
-from instep.schema.selection.selection import hashed
 from instep.sync.context import SyncContext
 from instep.sync.detection.detect import DetectionResult
 from instep.sync.detection.table_renames import TableRenames
+from instep.sync.schema_changes.column_treatments import ColumnTreatments
 
 SAMPLE = 1000
 
@@ -88,6 +88,7 @@ def _key(table: Table) -> list[Column]:
 
 
 def _entry(context: SyncContext, table: Table, column: Column, kind: DataType, sample: CastSample) -> Lossy:
-    hidden = any(hashed(context.selection, table.ref, c.name) for c in _key(table))
+    treatments = ColumnTreatments(context, table)
+    hidden = any(treatments.of(c.name).is_hashed for c in _key(table))
     row = "" if hidden else ", ".join(f"{name} {value}" for name, value in sample.row.items())
     return Lossy(table.path, column.name, str(kind), sample.sampled, sample.invalid_values, sample.changed, row)

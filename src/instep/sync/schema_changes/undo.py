@@ -47,6 +47,7 @@ from instep.sync.detection.table_renames import TableRenames
 from instep.sync.journal import Journal, applied_by, journal
 from instep.sync.schema_changes.apply import execute_steps, follow
 from instep.sync.schema_changes.backfill_plan import follow_columns
+from instep.sync.schema_changes.column_treatments import ColumnTreatments
 from instep.sync.two_people import two_people
 
 
@@ -188,7 +189,7 @@ def _prepare(context: SyncContext, reviews: Sequence[Review]) -> UndoPlan:
         undoing,
         _with(made, columns),
         undropped,
-        (*limits, *_limits(undoing)),
+        (*limits, *_limits(undoing), *_shown(context, undoing)),
         undoing.left,
     )
 
@@ -337,6 +338,19 @@ def _limits(undoing: UndoPreview) -> Iterator[str]:
                 )
             case ColumnAdded() | TableAdded():
                 yield f"{describe(change)}: it comes back as kept, nothing at the source feeds it"
+
+
+def _shown(context: SyncContext, undoing: UndoPreview) -> Iterator[str]:
+    """Yield hashed columns that come back with the values that they had."""
+    for ref, name in undoing.undropped.values():
+        table = undoing.after.by_ref[ref]
+        treatments = ColumnTreatments(context, table)
+        for column in [name] if name else [c.name for c in table.columns]:
+            if treatments.of(column).is_hashed:
+                yield (
+                    f"{table.path}.{column} is hashed: its values come back as they were when they were dropped, in "
+                    "clear if it was not hashed then"
+                )
 
 
 def apply_undo(context: SyncContext, made: UndoPlan, allowed: Sequence[str] = ()) -> int:
