@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import pytest
 from into_world import world_into
+from quarantine_world import HeldWorld
 
 from events.shows import shows
 from instep.errors import Blocked
 from instep.project.sections.tables import TableSettings
 from instep.sync.operations import set_key as rekey
+from instep.sync.quarantine.quarantine import discard, erase, of_row
 from instep.sync.quarantine.replay import replay
 from instep.sync.schema_changes import undo
 from instep.sync.schema_changes.key_counts import RowCounts
-from quarantined import pending_of
+from quarantined import entries_of, pending_of
 from sync_world import MakeWorld, World, counts, preset
 
 PAIRS = "CREATE TABLE t (id int PRIMARY KEY, v int NOT NULL, w int)"
@@ -70,6 +72,40 @@ def test_what_is_in_quarantine_is_found_by_the_new_key_at_once(world: World) -> 
     assert (done.updated, done.held) == (1, 0)
     assert sorted(world.rows("t", "v", "a")) == [(7, "5"), (8, "x")]
     assert pending_of(world.context) == []
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("destination", ["iceberg", "duckdb"])
+@pytest.mark.parametrize("settled", ["waiting", "replayed", "discarded", "refused"])
+def test_a_row_is_erased_by_its_new_key(
+    make_world: MakeWorld, request: pytest.FixtureRequest, destination: str, settled: str
+) -> None:
+    """Whatever has become of its entries: no trace of it is left under the key that it had."""
+    world = world_into(make_world, request, "postgres", destination)
+    world.run(
+        "CREATE TABLE t (id int PRIMARY KEY, v int NOT NULL, a int)", "INSERT INTO t VALUES (71, 7, 5), (82, 8, 6)"
+    )
+    world.sync()
+    if settled == "refused":
+        held = HeldWorld(world)
+        held.row({"id": "82", "v": "8", "a": None})
+    else:
+        world.run("ALTER TABLE t ALTER a TYPE varchar(9)", "UPDATE t SET a = 'x' WHERE id = 82")
+        world.sync()
+    if settled == "discarded":
+        discard(world.context)
+    if settled == "replayed":
+        world.answer("approved")
+        world.evolve()
+        replay(world.context)
+    world.run("ALTER TABLE t DROP CONSTRAINT t_pkey", "ALTER TABLE t ADD PRIMARY KEY (v)")
+    world.sync()
+    set_key(world, "v")
+    [entry] = entries_of(world.context)
+    assert entry.key == '{"v":"8"}'
+    assert erase(world.context, "public.t", of_row(world.context, "public.t", {"v": "8"})) == 1
+    assert entries_of(world.context) == []
+    assert not [p for p in world.folder.rglob("quarantine/*") if b"82" in p.read_bytes()]
 
 
 def test_the_destination_knows_the_key(paused: World) -> None:

@@ -229,6 +229,18 @@ class StoredQuarantine:
             "UPDATE entries SET status = batch.status, reason = batch.reason FROM batch WHERE entries.id = batch.id",
         )
 
+    def change_keys(self, changed: Sequence[tuple[str, QuarantineEntry]]) -> None:
+        """Give entries, by the ids that they have, the ids and keys of these. `put_together` writes it down."""
+        if not changed:
+            return
+        columns = {
+            "was": [id for id, _ in changed],
+            "id": [entry.id for _, entry in changed],
+            "key": [entry.key for _, entry in changed],
+        }
+        rows = pa.table({name: pa.array(values, pa.string()) for name, values in columns.items()})
+        self._insert(rows, "UPDATE entries SET id = batch.id, key = batch.key FROM batch WHERE entries.id = batch.was")
+
     def discard(self, chosen: EntryFilter, ids: Collection[str] | None = None) -> tuple[int, list[str]]:
         """Discard those entries of `ids` (None: of all) that are quarantined; return how many, and the first of
         their ids. `put_together` writes it down."""

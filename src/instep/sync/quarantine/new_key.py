@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -19,28 +19,36 @@ from instep.sync.quarantine.rejoin import ColumnsNow, StillInvalid
 
 
 def give_new_key(context: SyncContext, path: str, run: Run) -> int:
-    """Give the held values of a table the key that it has now, by the rows that have their earlier keys; return how
-    many. Do nothing for those that have it already, and for those without a row."""
+    """Give the entries of a table the key that it has now, by the rows that have their earlier keys; return how many.
+    Do nothing for those that have it already, and for values without a row. Settled entries, too: whoever erases a row
+    names the key that it has now. What was discarded has no original to make another id of, so that the same value
+    waits once more when it is quarantined under the new key."""
     total = 0
     for place in quarantine_places(context, [path], run):
         with place.stored(context) as stored:
-            for number, entries in enumerate(stored.batches(), 1):
+            count = 0
+            for entries in stored.batches():
                 changed = list(_with_new_key(context, place, entries))
-                stored.record_status([entry for pair in changed for entry in pair], run.id, number)
-                total += len(changed)
+                stored.change_keys(changed)
+                count += len(changed)
+            if count:
+                stored.put_together(run.id, 0)
+            total += count
     return total
 
 
 def _with_new_key(
     context: SyncContext, place: QuarantinePlace, entries: Sequence[QuarantineEntry]
-) -> Iterator[tuple[QuarantineEntry, QuarantineEntry]]:
-    """Yield each entry under its new key, and as what is left of it under the old one."""
+) -> Iterator[tuple[str, QuarantineEntry]]:
+    """Yield each entry as it is under its new key, with the id that it had."""
     columns = ColumnsNow(context, place.table, place.target.schema)
+    names = {(c.alias or c.name): c.name for c in place.table.columns}
     by_key: dict[tuple[str, ...], list[_OldKey]] = defaultdict(list)
     for entry in entries:
-        if entry.status == "held" and (old := _old_key(columns, entry)) is not None:
+        if not entry.column:
+            yield from _whole_row(columns, entry, names)
+        elif (old := _old_key(columns, entry)) is not None:
             by_key[tuple(old.values)].append(old)
-    names = {(c.alias or c.name): c.name for c in place.table.columns}
     for some in by_key.values():
         keys = pa.table({n: pa.concat_arrays([one.values[n] for one in some]) for n in some[0].values})
         keys = keys.group_by(keys.column_names).aggregate([]).select(keys.column_names)
@@ -51,11 +59,27 @@ def _with_new_key(
             at = found.get(tuple(value[0].as_py() for value in one.values.values()))
             if at is None or any(texts[n][at] is None for n in columns.key):
                 continue
-            key = compact_json({names[n]: texts[n][at] for n in columns.key})
-            entry = one.entry
-            id = entry_id(entry.table, key, entry.column, entry.original)
-            gone = replace(entry, status="superseded", reason=f"its row has the key {key} now")
-            yield replace(entry, id=id, key=key), gone
+            yield _renamed(one.entry, {names[n]: texts[n][at] for n in columns.key})
+
+
+def _whole_row(
+    columns: ColumnsNow, entry: QuarantineEntry, names: Mapping[str, str]
+) -> Iterator[tuple[str, QuarantineEntry]]:
+    """Yield a row that was refused under its new key, which is made of its own values; nothing for one without
+    these."""
+    try:
+        texts = columns.key_texts(entry)
+    except StillInvalid:
+        return
+    key = {names[n]: text for n, text in texts.items()}
+    if entry.original is not None and json.loads(entry.key) != key:
+        yield _renamed(entry, key)
+
+
+def _renamed(entry: QuarantineEntry, key: Mapping[str, str | None]) -> tuple[str, QuarantineEntry]:
+    text = compact_json(key)
+    id = entry.id if entry.original is None else entry_id(entry.table, text, entry.column, entry.original)
+    return entry.id, replace(entry, id=id, key=text)
 
 
 @dataclass(frozen=True)
@@ -67,10 +91,7 @@ class _OldKey:
 
 
 def _old_key(columns: ColumnsNow, entry: QuarantineEntry) -> _OldKey | None:
-    """Return the earlier key of a value; None if it has the key of today, or its own cannot be read any more. A row
-    that was refused as a whole has all values that a key can be made of."""
-    if not entry.column:
-        return None
+    """Return the earlier key of a value; None if it has the key of today, or its own cannot be read any more."""
     try:
         texts = columns.placed(json.loads(entry.key), entry)
         if not texts or set(texts) == set(columns.key) or None in texts.values():
