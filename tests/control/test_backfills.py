@@ -66,7 +66,7 @@ REQUESTS: list[tuple[dict[str, Any], bool]] = [
     ({"why": f"{BY_PERSON}ann"}, False),
     ({"why": "column a was added", "column": "a"}, False),
     ({"why": "column a was added", "column": "a", "scope": "since"}, False),
-    ({"why": "column a was added", "column": "a", "scope": "extra"}, False),
+    ({"why": "column a was added", "column": "a", "scope": "extra"}, True),
 ]
 
 
@@ -79,6 +79,17 @@ def test_what_a_table_needs_to_equal_its_source_is_not_cancelled(
     found = cancel(store, "shop", ITEM, columns, "ann")
     assert (len(found.required), len(found.backfills)) == ((1, 0) if is_required else (0, 1))
     assert bool(store.backfills.waiting("shop")) is is_required
+
+
+@pytest.mark.parametrize("person_first", [True, False])
+def test_what_a_person_and_a_rule_ask_for_is_what_the_rule_asks_for(store: Store, person_first: bool) -> None:
+    reasons = [(f"{BY_PERSON}ann", ""), ("the key has changed", "c-1")]
+    for why, change in reasons if person_first else reasons[::-1]:
+        store.backfills.request("shop", ITEM.ref, why=why, change=change)
+        store.backfills.request("shop", OTHER, why=f"{BY_PERSON}ann")
+    [one] = cancel(store, "shop", ITEM, (), "ann").required
+    assert (one.why, one.change) == reasons[1]
+    assert [b.why for b in store.backfills.waiting("shop") if b.table == OTHER] == [f"{BY_PERSON}ann"]
 
 
 def test_one_that_runs_is_asked_to_stop(store: Store) -> None:

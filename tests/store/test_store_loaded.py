@@ -129,6 +129,33 @@ def test_done_backfills_follow_renames(any_store: Store) -> None:
     assert [(b.table, b.column) for name in "cd" for b in backfills.waiting(name)] == [(A, "x"), (A, "x")]
 
 
+@pytest.mark.parametrize("number", [2, 40])
+def test_done_backfills_are_renamed_by_one_statement(any_store: Store, number: int) -> None:
+    backfills, names = any_store.backfills, [f"c{n}" for n in range(number)]
+    for name in names:
+        backfills.request("c", A, column=name)
+    for one in backfills.waiting("c"):
+        backfills.done(one.number)
+    statements: list[str] = []
+    listener = (any_store._db.engine, "after_cursor_execute", lambda *of: statements.append(of[2]))
+    event.listen(*listener)
+    try:
+        backfills.rename("c", {(A, name): other for name, other in zip(names, names[1:] + names[:1], strict=True)})
+    finally:
+        event.remove(*listener)
+    assert len([s for s in statements if s.startswith("UPDATE")]) == 1
+    assert [b.column for b in backfills.find("c", ("done",))] == [*names[1:], names[0]]
+
+
+def test_columns_that_lack_values(any_store: Store) -> None:
+    loaded = any_store.loaded
+    loaded.save("c", {A: (LoadedColumn("x"), LoadedColumn("y")), B: (LoadedColumn("x"),)})
+    loaded.lack("c", A, ["x", "z"])
+    assert loaded.incomplete("c") == [(A, "x")]
+    loaded.fill("c", A, "x")
+    assert loaded.incomplete("c") == []
+
+
 def test_a_table_that_was_read_without_a_backfill(any_store: Store) -> None:
     backfills = any_store.backfills
     backfills.record_read("c", [], why="", run="r-1")

@@ -6,13 +6,17 @@ from typing import Any
 
 import pytest
 
+from instep.control.backfills import cancel
 from instep.crash import VARIABLE, Crashed
 from instep.destinations.iceberg.backfill import fill as iceberg_fill
 from instep.errors import Blocked, InstepError
 from instep.schema.maintenance import BackfillLimits
 from instep.schema.policy.policy import Rule
 from instep.schema.selection.selection import Selection, patterns
+from instep.store.catalogs.backfills import BY_PERSON
+from instep.sync.operations.restore import prepare, restore, savepoints
 from instep.sync.progress import SyncReport
+from instep.sync.schema_changes import declare_column_rename as mapping
 from lake import SPARK
 from quarantined import entries_of
 from sync_world import MakeWorld, World, cursor, preset
@@ -337,3 +341,68 @@ def test_a_filled_column_that_was_off(make_world: MakeWorld) -> None:
     world.selection = Selection()
     world.sync()
     assert (sizes(world), lacking(world)) == ({1: 7, 2: 7, 3: 7, 4: None, 5: 7}, ["size"])
+
+
+def _by_policy(world: World) -> str:
+    world.run(ADD)
+    return "size"
+
+
+def _by_person(world: World) -> str:
+    world.policy = preset("allow_all", backfill="none")
+    world.run(ADD)
+    world.sync()
+    world.store.backfills.request("shop", ("public", "t"), column="size", why=f"{BY_PERSON}ann")
+    return "size"
+
+
+def _by_mapping(world: World) -> str:
+    world.policy = preset("allow_all", backfill="none")
+    world.run(
+        "ALTER TABLE t DROP COLUMN name",
+        "ALTER TABLE t ADD COLUMN size varchar(20) DEFAULT 'z'",
+        "INSERT INTO t VALUES (4, 3, 'y')",
+    )
+    world.sync()
+    mapping.carry_out(world.context, mapping.prepare(world.context, "public.t.name", "public.t.size"))
+    return "size"
+
+
+def _by_restore(world: World) -> str:
+    path, before = world.accepted("t").path, savepoints(world.context, "public.t")[1][0]
+    world.run(ADD)
+    world.sync()
+    restore(world.context, prepare(world.context, path, before.id), ["*"])
+    return "size"
+
+
+def _by_restore_of_a_filled_column(world: World) -> str:
+    world.policy = preset("allow_all", backfill="none")
+    world.run(ADD)
+    world.sync()
+    before = savepoints(world.context, "public.t")[1][0]
+    world.store.backfills.request("shop", ("public", "t"), column="size")
+    world.sync()
+    restore(world.context, prepare(world.context, "public.t", before.id), ["*"])
+    return "size"
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("asks", [_by_policy, _by_person, _by_mapping, _by_restore, _by_restore_of_a_filled_column])
+def test_a_fill_that_is_cancelled_is_told_whoever_asked_for_it(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch, asks: Any
+) -> None:
+    world = begun(make_world())
+    column = asks(world)
+    if asks is _by_policy:
+        world.evolve()
+    assert (column in {b.column for b in world.store.backfills.waiting("shop")}) is True
+    cancelled = cancel(world.store, "shop", world.accepted("t"), (column,), "ann")
+    assert [b.column for b in cancelled.backfills] == [column]
+    report = world.sync()
+    is_told = f"t.{column}: rows that do not change keep NULL in it until" in notes(report)
+    assert is_told == ("t" in world.differing()) == (lacking(world) == [column])
+    assert is_told == (asks is not _by_mapping), "a mapping asks for the whole table, too, which is not cancelled"
+    world.store.backfills.request("shop", ("public", "t"), column=column)
+    world.sync()
+    assert (world.differing(), lacking(world)) == ({}, [])

@@ -10,7 +10,9 @@ import pytest
 
 from instep.crash import VARIABLE, Crashed
 from instep.destinations.iceberg.backfill import fill as iceberg_fill
+from instep.schema.selection.selection import Selection, patterns
 from instep.sync.loading.engine import LocalEngine
+from instep.sync.operations.restore import prepare, restore, savepoints
 from instep.sync.progress import SyncReport
 from instep.sync.run import RunScope, sync
 from sync_world import MakeWorld, World, cursor, preset
@@ -212,3 +214,46 @@ def test_a_policy_that_drops(make_world: MakeWorld) -> None:
     assert values(world) == {1: 10, 2: 20, 3: 30}
     run(world)
     assert world.schema("t") == "id int32!, n int32"
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("drops", [False, True], ids=["at the source", "gone at the source"])
+def test_restored_to_before_it_was_let_in(make_world: MakeWorld, drops: bool) -> None:
+    """The snapshot has the values as JSON only: they are taken out again before a load writes over them."""
+    world = held(make_world, "postgres", deletes="ignore")
+    before = savepoints(world.context, "public.t")[1][0]
+    if drops:
+        world.run("ALTER TABLE t DROP COLUMN a")
+        run(world)
+    world.answer("approved")
+    run(world)
+    assert values(world) == {1: 10, 2: 20, 3: 30}
+    made = prepare(world.context, "public.t", before.id)
+    assert [name for name, _ in made.promoted] == ["a"]
+    restore(world.context, made, ["*"])
+    assert (kept(world)[1], values(world)[1]) == ({"a": 10}, None)
+    world.run("UPDATE t SET n = 50 WHERE id = 1")
+    run(world)
+    run(world)
+    assert values(world) == {1: 10, 2: 20, 3: 30}
+    assert waiting(world) == []
+
+
+@pytest.mark.parametrize("pattern", ["public.t.b", "public.t.a"])
+def test_hashed_by_one_of_its_names_while_a_rename_waits(make_world: MakeWorld, pattern: str) -> None:
+    world = make_world()
+    world.run(*SETUP)
+    run(world)
+    world.run("ALTER TABLE t ADD COLUMN a text", "UPDATE t SET a = 'clear-' || id")
+    run(world)
+    assert kept(world)[1]["a"] == "clear-1"
+    world.answer("approved")
+    world.policy = preset("block_all")
+    world.store.pauses.pause("shop", "later", table=("public", "t"))
+    run(world)
+    world.run("ALTER TABLE t RENAME a TO b", "DELETE FROM t WHERE id = 1")
+    world.selection = Selection(hashed=patterns([pattern]))
+    world.store.pauses.resume("shop", table=("public", "t"), who="ann")
+    run(world)
+    assert set(world.accepted("t").by_name) >= {"a"}
+    assert all(len(value) == 64 for value in values(world).values()), values(world)

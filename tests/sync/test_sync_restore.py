@@ -13,7 +13,13 @@ import pytest
 from instep.destinations.base import Savepoint
 from instep.errors import Blocked, Conflict, DestinationError, InstepError
 from instep.project.sections.tables import TableSettings
+from instep.schema.policy.policy import Rule
+from instep.schema.selection.selection import Selection, patterns
+from instep.sync.operations.repair import repair
 from instep.sync.operations.restore import RestorePreview, prepare, restore, savepoints
+from instep.sync.quarantine.replay import replay
+from quarantined import pending_of
+from repair_world import put
 from sync_world import MakeWorld, World, cursor, preset
 
 SETUP = ("CREATE TABLE t (id int PRIMARY KEY, n int, v text)", "INSERT INTO t VALUES (1, 1, 'a'), (2, 2, 'b')")
@@ -117,6 +123,56 @@ def test_what_was_filled_since_is_filled_again(world: World, column: str) -> Non
     assert (1, None) in world.rows("t", "id", "x")
     world.sync()
     assert world.rows("t", "id", "x") == [(1, 5), (2, 5), (3, 7)]
+
+
+def _replayed(world: World) -> None:
+    world.answer("approved")
+    world.evolve()
+    [done] = replay(world.context)
+    assert done.updated == 1
+
+
+def _repaired(world: World) -> None:
+    put(world, lambda row: {**row, "x": None}, lambda row: row["id"] == 1)
+    world.folder.joinpath("point").write_text(str(points(world)[0].id))
+    assert repair(world.context, world.accepted("t").path).updated == 1
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("mends", [_replayed, _repaired])
+def test_values_that_no_cursor_tells_of_come_again(world: World, mends: Callable[[World], None]) -> None:
+    """Rows that were mended after the snapshot have not changed at the source."""
+    world.settings["t"] = cursor("n")
+    world.run("CREATE TABLE t (id int PRIMARY KEY, n int, x int)", "INSERT INTO t VALUES (1, 1, 1), (2, 2, 2)")
+    world.sync()
+    if mends is _replayed:
+        world.policy = preset("allow_all", Rule(("column.widened",), "review"))
+        world.run("ALTER TABLE t ALTER x TYPE bigint", "UPDATE t SET n = 3, x = 3000000000 WHERE id = 1")
+        world.sync()
+        assert len(pending_of(world.context)) == 1
+        world.run("INSERT INTO t VALUES (3, 4, 3)")
+        world.sync()
+    point = points(world)[0]
+    mends(world)
+    if mends is _repaired:
+        point = next(p for p in points(world) if str(p.id) == world.folder.joinpath("point").read_text())
+    assert world.differing() == {}
+    made = prepare(world.context, world.accepted("t").path, point.id)
+    assert "repaired or replayed" in " ".join(made.lines)
+    restore(world.context, made, ["*"])
+    assert (1, None) in world.rows("t", "id", "x")
+    world.sync()
+    assert world.differing() == {}
+    assert pending_of(world.context) == []
+
+
+def test_what_was_hashed_since_is_told(world: World) -> None:
+    world.run(*SETUP)
+    world.sync()
+    world.selection = Selection(hashed=patterns(["*.t.v"]))
+    world.sync()
+    text = " ".join(looked_at(world).lines)
+    assert "column v is hashed: if it was not then, its values are in clear until the table has been read" in text
 
 
 RENAMES = {

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from sqlalchemy import Row, delete, exists, insert, select, update
+from sqlalchemy import Row, bindparam, delete, exists, insert, select, update
 
 from instep.operations.values import BackfillStatus
 from instep.store.catalogs.connections import ensure
@@ -45,8 +45,9 @@ class Backfill:
     @property
     def is_required(self) -> bool:
         """Return whether the table would differ from its source without it, and no sync would tell: rows of a column
-        that lack its values are told of."""
-        return self.scope == "table" and not self.why.startswith(BY_PERSON)
+        that lack its values are told of. Values kept as JSON may be nowhere else, and the next load would replace
+        them."""
+        return self.scope == "extra" or (self.scope == "table" and not self.why.startswith(BY_PERSON))
 
 
 class Backfills:
@@ -65,7 +66,8 @@ class Backfills:
         instead: bool = False,
     ) -> bool:
         """Ask for a column, or for the whole table without one, unless `scope` says; False if that is waiting
-        already, since now. `instead`: what waits for the same is called off, because this one asks for more of it."""
+        already, since now: if only a person has asked for it so far, for this reason from now on. `instead`: what waits
+        for the same is called off, because this one asks for more of it."""
         c = backfills.c
         scope = scope or ("column" if column else "table")
         same = (
@@ -81,6 +83,9 @@ class Backfills:
             if instead:
                 transaction.execute(update(backfills).where(*same).values(status="cancelled", ended=self._db.now()))
             elif transaction.execute(update(backfills).where(*same).values(requested_at=self._db.now())).rowcount:
+                if not why.startswith(BY_PERSON):
+                    by_person = c.why.startswith(BY_PERSON, autoescape=True)
+                    transaction.execute(update(backfills).where(*same, by_person).values(why=why, change=change))
                 return False
             transaction.execute(
                 insert(backfills).values(
@@ -145,11 +150,18 @@ class Backfills:
         done = done.where(c.connection == connection, c.status == "done")
         with self._db.write(connection) as transaction:
             rows = [row for of in of_tables(backfills, tables) for row in transaction.execute(done.where(of))]
+            moves = []
             for number, *before, column in rows:
                 (schema, table), name = act((before[0], before[1]), column)
                 if (schema, table, name) != (*before, column):
-                    values = {"table_schema": schema, "table_name": table, "column_name": name}
-                    transaction.execute(update(backfills).where(c.number == number).values(**values))
+                    moves.append({"of": number, "to_schema": schema, "to_table": table, "to_column": name})
+            if moves:
+                values: dict[str, Any] = {
+                    "table_schema": bindparam("to_schema"),
+                    "table_name": bindparam("to_table"),
+                    "column_name": bindparam("to_column"),
+                }
+                transaction.execute(update(backfills).where(c.number == bindparam("of")).values(values), moves)
 
     def waiting(self, connection: str) -> list[Backfill]:
         """Return requested or interrupted backfills, oldest first."""

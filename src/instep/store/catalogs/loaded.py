@@ -104,6 +104,10 @@ class LoadedColumns:
         """Record that every row of the table has the column's value."""
         self._change(connection, lambda t, c: replace(c, partial=False) if (t, c.name) == (table, column) else c)
 
+    def lack(self, connection: str, table: Ref, columns: Collection[str]) -> None:
+        """Record that rows of the table lack the values of these columns."""
+        self._change(connection, lambda t, c: replace(c, partial=True) if t == table and c.name in columns else c)
+
     def forget(self, connection: str, columns: Collection[tuple[Ref, str]]) -> None:
         """Delete the records of columns that are removed, by table and name: the next one of that name is another."""
         tables = {table for table, _ in columns}

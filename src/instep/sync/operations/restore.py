@@ -22,15 +22,21 @@ from instep.model import Run, TableRun
 from instep.operations.repair.list_savepoints import ListSavepointsRequest
 from instep.operations.repair.restore import RestoreRequest
 from instep.operations.spec import DirectWork, Preview, Work
+from instep.operations.values import RunKind
 from instep.schema.catalog.catalog import Table, table_fingerprint
 from instep.schema.planning.naming import destination_ref
 from instep.sources.stream import Streams
+from instep.store.catalogs.backfills import Backfill
 from instep.suggest import unknown_table
 from instep.sync.claim import claimed
 from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.chosen_keys import starts
+from instep.sync.schema_changes.column_treatments import ColumnTreatments
+from instep.sync.schema_changes.overflow_columns import EXTRA
 from instep.sync.two_people import two_people
 
+_MENDING: tuple[RunKind, ...] = ("replay", "repair")
+_MOST_RUNS = 1000
 _SENT_AGAIN = "the next sync lets the source send everything again: it does not know which rows went back"
 
 
@@ -46,7 +52,9 @@ class RestorePreview:
     since: int  # commits that are taken back
     again: tuple[str, ...] = ()  # live columns without a value in the old rows, or filled since: filled again
     lost: tuple[str, ...] = ()  # columns that came later and the source no longer has
-    whole: bool = False  # the table was read in full since, or by another cursor, and is read in full once more
+    whole: bool = False  # rows came since by more than a cursor tells: the table is read in full once more
+    promoted: tuple[tuple[str, str], ...] = ()  # (column, change): values that were taken out of JSON since
+    hidden: tuple[str, ...] = ()  # hashed columns that the old rows may have in clear
     sent: bool = False  # its stream has to send everything again
     interrupted: str = ""  # the run that restored the rows and was killed before it recorded that
 
@@ -63,11 +71,17 @@ class RestorePreview:
             _SENT_AGAIN if self.sent else _reads(self.now.cursor, self.point.cursor),
         ]
         found += [f"column {name} was added or filled later: a backfill fills it again" for name in self.again]
-        found += (
-            [f"{path} was read as a whole since then, or by another cursor: the next sync reads the whole table"]
-            if self.whole and not self.sent
-            else []
-        )
+        found += [f"values of column {name} are taken out of the kept JSON again" for name, _ in self.promoted]
+        if self.whole and not self.sent:
+            found.append(
+                f"{path} was read as a whole since then, by another cursor, or its rows were repaired or replayed: "
+                "the next sync reads the whole table"
+            )
+        found += [
+            f"column {name} is hashed: if it was not then, its values are in clear until the table has been read, and "
+            "for good in rows that the source has deleted"
+            for name in self.hidden
+        ]
         found += [
             f"column {name} was added later and is no longer at the source: its values are lost" for name in self.lost
         ]
@@ -140,13 +154,18 @@ def prepare(context: SyncContext, path: str, snapshot: int | None = None, at: da
     ref = destination_ref(table, context.naming)
     rows = _keeper(context).rows_at(ref, point.id)
     later = [c for c in table.columns if (c.alias or c.name) in point.later]
-    filled = _filled_since(context, table, point)
+    done = _filled_since(context, table, point)
+    filled = {b.column for b in done if b.scope != EXTRA}
     again = tuple(c.name for c in table.live if c in later or c.name in filled)
-    lost = tuple(c.name for c in later if c.retained)
-    whole = "" in filled or _starts_later(context, table, point)
+    promoted = tuple((b.column, b.change) for b in done if b.scope == EXTRA and b.column in table.by_name)
+    lost = tuple(c.name for c in later if c.retained and c.name not in dict(promoted))
+    whole = "" in filled or _starts_later(context, table, point) or _is_mended_since(context, table, point)
+    treatments = ColumnTreatments(context, table)
+    hidden = tuple(c.name for c in table.live if "" in filled and treatments.of(c.name).is_hashed)
     if sent := isinstance(context.source, Streams):
         again, whole = (), True
-    return RestorePreview(table, ref, now, point, rows, points.index(point), again, lost, whole, sent)
+    since = points.index(point)
+    return RestorePreview(table, ref, now, point, rows, since, again, lost, whole, promoted, hidden, sent)
 
 
 def _starts_later(context: SyncContext, table: Table, point: Savepoint) -> bool:
@@ -165,11 +184,25 @@ def _interrupted(context: SyncContext, ref: Ref) -> str:
     return ""
 
 
-def _filled_since(context: SyncContext, table: Table, point: Savepoint) -> frozenset[str]:
-    """Return columns whose backfills ended after the savepoint: its rows may lack their values. "" for the whole
-    table."""
+def _filled_since(context: SyncContext, table: Table, point: Savepoint) -> list[Backfill]:
+    """Return backfills that ended after the savepoint: its rows may lack their values."""
     done = context.store.backfills.find(context.name, ("done",))
-    return frozenset(b.column for b in done if b.table == table.ref and b.ended is not None and b.ended > point.at)
+    return [b for b in done if b.table == table.ref and b.ended is not None and b.ended > point.at]
+
+
+def _is_mended_since(context: SyncContext, table: Table, point: Savepoint) -> bool:
+    """Return whether a repair or a replay has changed rows after the savepoint that no cursor tells of. A run that died
+    has recorded no table, and one of a table that was renamed names another."""
+    store, known = context.store, context.store.accepted.catalog(context.name).by_ref
+    runs = (r for kind in _MENDING for r in store.runs.history(context.name, kind=kind, limit=_MOST_RUNS))
+    for run in runs:
+        if run.ended is not None and run.ended <= point.at:
+            continue
+        tables = store.runs.tables(run.id)
+        mine = [t for t in tables if t.table == table.ref or t.table not in known]
+        if any(t.inserted or t.updated or t.deleted for t in mine) or (run.status != "done" and not tables):
+            return True
+    return False
 
 
 _LIST = "see `instep restore {} --list`"
@@ -215,10 +248,15 @@ def restore(context: SyncContext, made: RestorePreview, allowed: Iterable[str] =
 
 def _go_back(context: SyncContext, run: Run, made: RestorePreview) -> None:
     """Record the restore before the rows change: a crash in between must not lose values or leave the cursor ahead."""
+    why = f"{made.table.path} was restored to its state of {made.point.at:%Y-%m-%d %H:%M} UTC"
     with context.transaction():
         for name in (*made.again, *([""] if made.whole else [])):
-            why = f"{made.table.path} was restored to its state of {made.point.at:%Y-%m-%d %H:%M} UTC"
             context.store.backfills.request(context.name, made.table.ref, column=name, why=why)
+        for name, change in made.promoted:
+            context.store.backfills.request(
+                context.name, made.table.ref, column=name, why=why, change=change, scope=EXTRA
+            )
+        context.store.loaded.lack(context.name, made.table.ref, made.again)
         cursor = {made.table.ref: made.point.cursor}
         context.store.cursors.save(context.name, cursor, run=run.id, fence=run.fence)
 

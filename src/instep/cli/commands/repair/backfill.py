@@ -19,6 +19,7 @@ from instep.operations.queries.work import EstimateBackfill, EstimatedBackfill
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
     from instep.control.backfills import Cancelled
+    from instep.store.catalogs.backfills import Backfill
 
 
 def register(app: typer.Typer) -> None:
@@ -76,10 +77,7 @@ def _cancel(gone: Cancelled, connection: str, table: str) -> None:
     data = {"connection": connection, "table": table, "cancelled": [asdict(b) for b in gone.backfills]}
     data |= {"jobs": list(gone.jobs), "required": [asdict(b) for b in gone.required]}
     lines = [f"cancelled: {', '.join([*columns, *gone.jobs])}"] if gone else []
-    lines += [
-        f"the whole table is still read by a sync: {b.why} (`instep pause {argument(table)}` has it wait)"
-        for b in gone.required
-    ]
+    lines += [_required(b, table) for b in gone.required]
     lines = lines or ["no backfill waits or runs"]
 
     def show(out: Screen) -> None:
@@ -87,6 +85,13 @@ def _cancel(gone: Cancelled, connection: str, table: str) -> None:
             out.write(f"{table}: {line}")
 
     emit(data, show)
+
+
+def _required(backfill: Backfill, table: str) -> str:
+    what = "the whole table is still read by a sync"
+    if backfill.column:
+        what = f"values of {backfill.column} are still taken out of the kept JSON by a sync"
+    return f"{what}: {backfill.why} (`instep pause {argument(table)}` has it wait)"
 
 
 def _document(connection: str, found: EstimatedBackfill) -> dict[str, Any]:
