@@ -12,6 +12,8 @@ from contextlib import suppress
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 
 HIDDEN = "[redacted]"
+CUT = "…"
+"""Stands at the end of a text that was cut before its secrets were taken out: one may have been cut in two."""
 SHORTEST = 4
 """Shorter secrets are not looked for in texts: they would be found in every word."""
 _LINE = 8
@@ -86,6 +88,9 @@ class Redactor:
 
     def clean(self, text: str) -> str:
         """Return the text without these secrets, in whatever form they stand in it."""
+        if CUT in text:
+            *parts, last = text.split(CUT)
+            text = CUT.join([*(_without_half(part, (*self._encoded, *self._forms)) for part in parts), last])
         for form in self._encoded:
             if form in text:
                 text = re.sub(rf"[A-Za-z0-9+/_-]?{re.escape(form)}[A-Za-z0-9+/_-]?(?:=|%3D){{0,2}}", HIDDEN, text)
@@ -96,6 +101,22 @@ class Redactor:
             if secret[:_HEAD] in text:
                 text = _without_beginnings(text, secret)
         return text
+
+
+def cut(text: str, most: int) -> str:
+    """Return the text, cut to so many characters and marked as such, so that `clean` knows."""
+    return text if len(text) <= most else f"{text[:most]}{CUT}"
+
+
+def _without_half(text: str, forms: tuple[str, ...]) -> str:
+    """Return a text that was cut at its end without the beginning of a secret that it ends with."""
+    begin = len(text)
+    for form in forms:
+        at = text.find(form[:SHORTEST], max(len(text) - len(form), 0))
+        while 0 <= at < begin and not form.startswith(text[at:]):
+            at = text.find(form[:SHORTEST], at + 1)
+        begin = at if 0 <= at < begin else begin
+    return text if begin == len(text) else f"{text[:begin]}{HIDDEN}"
 
 
 def _longest_first(forms: Iterator[str] | set[str]) -> tuple[str, ...]:

@@ -139,13 +139,13 @@ def update(configuration, state):
 def test_no_frame_leads_out_of_the_files_of_its_table(tmp_path: Path, path: str) -> None:
     frame = Frame({"frame": "file", "upload": 1, "path": path, "parts": [], "bytes": 0}, memoryview(b""))
     with pytest.raises(TypeError, match="the path"):
-        Uploads("c", tmp_path, 0).add_frame(frame, tmp_path)
+        Uploads("c", tmp_path, 0, str).add_frame(frame, tmp_path)
 
 
 def test_a_file_of_another_length_than_was_said_is_not_whole(tmp_path: Path) -> None:
     frame = Frame({"frame": "file", "upload": 1, "path": "a", "parts": [3], "bytes": 4}, memoryview(b"abc" + bytes(5)))
     with pytest.raises(ReadError, match="its file a has not come as a whole"):
-        Uploads("c", tmp_path, 0).add_frame(frame, tmp_path)
+        Uploads("c", tmp_path, 0, str).add_frame(frame, tmp_path)
 
 
 def test_a_file_that_is_put_there_again_leaves_nothing_beside_it(tmp_path: Path) -> None:

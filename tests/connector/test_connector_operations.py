@@ -10,7 +10,7 @@ import pytest
 from sdk_world import World, types
 
 from instep.errors import ReadError
-from instep.sources.connector.child import level_of
+from instep.sources.connector.output import level_of
 from instep.sources.connector.segment import OperationCounts
 
 KEYED = """

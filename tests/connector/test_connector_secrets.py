@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,10 @@ from sdk_world import World
 from trial_world import Trial
 
 from instep.redaction import HIDDEN
+from instep.sources.connector import output
+from instep.sources.connector.config import Hidden
+from instep.sources.connector.output import output_lines
+from instep.sources.connector.sdk.fivetran_connector_sdk import shown as sdk_shown
 
 SECRET = "c4n4ry/V3ry+S3cret=?"
 PEM = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQ\nkQ==\n-----END PRIVATE KEY-----"
@@ -55,6 +61,75 @@ def test_no_text_of_a_connector_has_a_secret_in_it(world: World) -> None:
     assert f"half {HIDDEN} whole" in sync.said
     assert "ValueError" in sync.said, "its traceback is there"
     assert "table t, column n" in sync.said, "a value that may be a table's name is left"
+
+
+SHORT = "hunter-two words"
+"""A secret that no beginning gives away: it has fewer than 20 characters, and a blank."""
+LONGEST, LOGGED = 3_000, 1_000
+
+
+@pytest.mark.parametrize("end", ["\n", "\nmore\n", "z" * 5_000 + "\nmore\n", ""], ids=["line", "lines", "long", "cut"])
+@pytest.mark.parametrize("place", [LOGGED, 2 * LOGGED, LONGEST - 2 * LOGGED, LONGEST, 2 * LONGEST, 3 * LONGEST])
+def test_no_output_is_cut_within_a_secret(place: int, end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever a secret lies about a place at which a line is cut: when it is read, and when it is logged."""
+    monkeypatch.setattr(output, "LONGEST_LINE", LONGEST)
+    monkeypatch.setattr(output, "LOGGED_LINE", LOGGED)
+    hidden = Hidden([("password", SHORT)])
+    for shift in range(-1, len(SHORT) + 1):
+        text = f"{'x' * (place - shift)}{SHORT}{end}"
+        read, write = os.pipe()
+        writer = threading.Thread(target=lambda: os.fdopen(write, "w").close() if os.write(write, text.encode()) else 0)  # noqa: B023
+        writer.start()
+        said = "\n".join(line.message for line in output_lines(read, hidden, "stderr", "warning"))
+        writer.join()
+        assert [part for part in (SHORT[:4], SHORT[-4:], "ter-", "wor") if part in said] == [], shift
+        assert ("more" in said) == ("more" in end), "the lines behind it are there"
+
+
+CUT = """
+def schema(configuration):
+    return [{"table": "t", "primary_key": ["k"], "columns": {"n": "INT"}}]
+
+def update(configuration, state):
+    secret = configuration["password"]
+    for before in range(130):
+        text = "x" * before + secret + "y" * 300
+        for attempt in (
+            lambda: op.upsert("t", {"k": 1, "n": text}),
+            lambda: op.upsert("t", {"k": text, "n": "z"}),
+            lambda: op.upsert(" " * before + chr(0) + secret + " " * 100, {"k": 1}),
+            lambda: op.upsert("t", {"k": 1, " " * before + chr(0) + secret + " " * 100: 1}),
+            lambda: op.checkpoint({text: {1, 2}}),
+        ):
+            try:
+                attempt()
+            except (TypeError, ValueError) as error:
+                log.info(str(error))
+            else:
+                raise RuntimeError("it was taken")
+    op.upsert("t", {"k": 1})
+"""
+
+
+def test_no_value_in_a_message_is_cut_within_a_secret(world: World) -> None:
+    sync = world.sync(CUT, configuration={"password": SHORT})
+    assert sync.error is None
+    assert len(sync.logs) >= 650
+    assert [part for part in (SHORT[:4], "ter-", "two", "wor") if part in sync.said] == []
+    assert sdk_shown.shown("x" * 100, 50).endswith(sdk_shown.CUT)
+
+
+def test_the_path_of_a_file_is_without_secrets(world: World) -> None:
+    code = """
+import io
+from fivetran_connector_sdk import FileUpload
+
+def update(configuration, state):
+    op.upsert("doc", {"id": 1}, file=FileUpload(configuration["password"] + ".txt", io.BytesIO(b"x" * 5_000_000)))
+"""
+    sync = world.sync(code, configuration={"password": SHORT}, file="1MB")
+    assert f"its file {HIDDEN}.txt has more than" in str(sync.error)
+    assert "hunter" not in str(sync.error) + sync.said
 
 
 def test_secrets_of_a_schema_that_fails(world: World) -> None:

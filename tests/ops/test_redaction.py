@@ -13,7 +13,7 @@ from urllib.parse import quote, quote_plus
 import pytest
 
 from instep.errors import ReadError
-from instep.redaction import HIDDEN, Redactor, hide, is_plain
+from instep.redaction import HIDDEN, Redactor, cut, hide, is_plain
 from instep.store.store import Store
 from instep.store.work.runs import Runs
 
@@ -52,6 +52,16 @@ def test_no_form_of_a_secret_is_left(form, secret: str) -> None:  # type: ignore
     assert secret not in cleaned
     assert cleaned.startswith("before ")
     assert cleaned.endswith(" after")
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+def test_a_text_that_was_cut_within_a_secret_has_no_half_of_it(secret: str) -> None:
+    redactor = Redactor(secret, "another one")
+    for form in (*redactor._forms, *redactor._encoded):
+        for most in range(4, len(form) + 1):
+            half = cut(f"~{form}", most + 1) if most < len(form) else f"~{form}…"
+            assert redactor.clean(f"{half}, {half}") == f"~{HIDDEN}…, ~{HIDDEN}…", (form, most)
+    assert redactor.clean(cut("before long", 9)) == "before lo…"
 
 
 @pytest.mark.parametrize("secret", SECRETS)

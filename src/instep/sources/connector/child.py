@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import re
 import select
 import shutil
 import signal
@@ -23,6 +22,7 @@ from instep.errors import ReadError, SetupError, SourceLost
 from instep.sources.connector.config import MIB, Hidden
 from instep.sources.connector.dialect import LOCAL_HOST, ChildEnvironment, ConnectorDialect, Launch
 from instep.sources.connector.frames import Frame, Frames
+from instep.sources.connector.output import line_of, output_lines
 from instep.sources.connector.segment import LogLine
 from instep.sources.stream import EVERYTHING, StreamScope
 from instep.temporary import TemporaryFolder
@@ -30,10 +30,6 @@ from instep.temporary import TemporaryFolder
 _PIPE_BYTES = 1 << 20
 _SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ
 _END_TIMEOUT = 30.0  # seconds that a process without a pipe to us may take to end, and to give back what it holds
-_LINE = 10_000  # characters of a log line
-_LONGEST = 1 << 20  # characters of a line of an output that are read
-_LEVELS = {"DEBUG": "debug", "INFO": "info", "WARNING": "warning", "ERROR": "error", "CRITICAL": "error"}
-_LEVEL = re.compile(rf"(?:.{{0,80}}?[-|\s\[])?({'|'.join(_LEVELS)})(?=:|\]|\s+-\s|\s*\|)")
 _SHOWN = (
     "/usr",
     "/bin",
@@ -84,6 +80,7 @@ class Child:
         self._scratch = self._folder.path
         try:
             launch = self._dialect.launch(self._scratch, self._host, self._log)
+            request = self._dialect.request(command, state or {}, scope)
         except BaseException:
             self._folder.close()
             raise
@@ -106,7 +103,7 @@ class Child:
         self.frames = Frames(frames)
         self._readers = [self._capture(output, "stdout", "info"), self._capture(errors, "stderr", "warning")]
         self._tell_guard(self._plan(launch, frames_end, back_end, [output_end, errors_end]))
-        self.send(self._dialect.request(command, state or {}, scope))
+        self.send(request)
 
     def _plan(self, launch: Launch, frames: int, back: int, outputs: list[int]) -> dict[str, Any]:
         most = self._dialect.limits
@@ -231,21 +228,11 @@ class Child:
         self._folder.close()
 
     def _capture(self, descriptor: int, origin: str, level: str) -> threading.Thread:
-        """Log every line of an output, a long one as several. It is cleaned as a whole: a cut could leave half a
-        secret at the end."""
+        """Log every line of an output."""
 
         def read() -> None:
-            with os.fdopen(descriptor, encoding="utf-8", errors="replace") as lines:
-                while line := lines.readline(_LONGEST):
-                    if not line.strip():
-                        continue
-                    text = self.hidden.clean(line.rstrip("\n"))
-                    if not line.endswith("\n") and len(line) == _LONGEST:
-                        text = text[: -2 * _LINE]
-                        while (more := lines.readline(_LONGEST)) and not more.endswith("\n"):
-                            pass
-                    for at in range(0, len(text), _LINE):
-                        self._log(LogLine(level_of(line, level), text[at : at + _LINE], origin))
+            for line in output_lines(descriptor, self.hidden, origin, level):
+                self._log(line)
 
         reader = threading.Thread(target=read, name=f"connector-{origin}", daemon=True)
         reader.start()
@@ -285,15 +272,3 @@ def answer(dialect: ConnectorDialect, command: str, log: Callable[[LogLine], Non
         return frame.head["said"]
     finally:
         child.close()
-
-
-def level_of(line: str, otherwise: str) -> str:
-    """Return the level that a line of an output begins with, or has between its time and its text, as Python's
-    `logging` writes it."""
-    match = _LEVEL.match(line)
-    return _LEVELS[match[1]] if match else otherwise
-
-
-def line_of(frame: Frame, hidden: Hidden) -> LogLine:
-    """Return the log line of a frame, cleaned before it is cut."""
-    return LogLine(str(frame.head["level"]), hidden.clean(str(frame.head["message"]))[:_LINE])

@@ -19,9 +19,10 @@ import pyarrow as pa
 from instep.errors import ReadError, StageError
 from instep.project.documents import MOST_LEVELS, is_too_deep
 from instep.schema.catalog.types import parse
-from instep.sources.connector.child import Child, ChildEnd, line_of
+from instep.sources.connector.child import Child, ChildEnd
 from instep.sources.connector.dialect import LOCAL_HOST, ChildEnvironment, ConnectorDialect
 from instep.sources.connector.frames import Frame
+from instep.sources.connector.output import line_of
 from instep.sources.connector.segment import (
     DELETE,
     UPDATE,
@@ -172,11 +173,11 @@ class Segments:
         self._open: SegmentPart | None = None
         self._ready: deque[Segment] = deque()
         self._made: set[int] = set()
-        self._uploads = Uploads(dialect.name, self._folder, dialect.limits.file_bytes)
         self._renamed: set[tuple[tuple[str, str], str]] = set()
         self._counts, self._at, self._started = OperationCounts(), 0.0, time.monotonic()
         self._state, self._same = json.dumps(dict(state), sort_keys=True), 0
         self._child = Child(dialect, self._log, host)
+        self._uploads = Uploads(dialect.name, self._folder, dialect.limits.file_bytes, self._child.hidden.clean)
         self._child.start("update", state, scope)
 
     @property
@@ -232,7 +233,8 @@ class Segments:
             yield
         except (KeyError, TypeError, AttributeError, StopIteration) as error:
             raise ReadError(
-                f"connector {self._dialect.name}: its process sent a frame that cannot be read: {error}"
+                f"connector {self._dialect.name}: its process sent a frame that cannot be read: "
+                f"{self._child.hidden.clean(str(error))}"
             ) from error
         except OSError as error:
             raise StageError(f"{self._folder}: {error}", hint="make room there, and run it again") from error

@@ -9,12 +9,14 @@ import os
 import re
 import shutil
 import unicodedata
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
 from instep.crash import crashpoint
 from instep.errors import ReadError, StageError
+from instep.redaction import cut
 from instep.sources.connector.frames import Frame
 from instep.sources.connector.segment import SegmentTable, SegmentUpload
 
@@ -24,10 +26,10 @@ _DRAFT = ".part"
 
 
 class Uploads:
-    """Uploads of one sync. `most` bytes in one file; 0: no limit."""
+    """Uploads of one sync. `most` bytes in one file; 0: no limit. `clean` takes secrets out of texts."""
 
-    def __init__(self, name: str, folder: Path, most: int) -> None:
-        self._name, self._folder, self._most = name, folder, most
+    def __init__(self, name: str, folder: Path, most: int, clean: Callable[[str], str]) -> None:
+        self._name, self._folder, self._most, self._clean = name, folder, most, clean
         self._sizes: dict[int, int] = {}
 
     def add_frame(self, frame: Frame, segment: Path) -> SegmentUpload | None:
@@ -38,10 +40,10 @@ class Uploads:
         with part.open("ab" if number in self._sizes else "xb") as file:
             file.writelines(frame.parts())
             size = self._sizes[number] = file.tell()
+        label = f"connector {self._name}: its file {self._clean(str(head['path']))}"
         if self._most and size > self._most:
             raise ReadError(
-                f"connector {self._name}: its file {head['path']} has more than {self._most:,} bytes",
-                hint="raise `limits.file`, or leave the file out",
+                f"{label} has more than {self._most:,} bytes", hint="raise `limits.file`, or leave the file out"
             )
         if "lost" in head or "bytes" in head:
             del self._sizes[number]
@@ -49,13 +51,13 @@ class Uploads:
             part.unlink()
         elif "bytes" in head:
             if size != int(head["bytes"]):
-                raise ReadError(f"connector {self._name}: its file {head['path']} has not come as a whole")
+                raise ReadError(f"{label} has not come as a whole")
             part.rename(segment / f"upload-{number}")
             # the path, which cannot lead out of the folder that it is put into
             path = str(head["path"])
             leads_out = any(name in ("", ".", "..") for name in path.split("/"))
             if leads_out or any(unicodedata.category(c) in ("Cc", "Cs") for c in path):
-                raise TypeError(f"the path {path!r:.300} of a file")
+                raise TypeError(f"the path {cut(repr(path), 300)} of a file")
             return SegmentUpload(f"upload-{number}", path, size)
         return None
 

@@ -8,6 +8,7 @@ from typing import Any
 from unicodedata import category
 
 from . import convert
+from .shown import shown
 
 Named = tuple[str, str]
 _DECIMAL = "DECIMAL"
@@ -85,10 +86,10 @@ def tables_of(value: Any) -> dict[Named, TableSpec]:
 
 def _table(entry: Any) -> TableSpec:
     if not isinstance(entry, Mapping) or "table" not in entry:
-        raise ValueError(f"schema() has an entry without `table`: {entry!r:.200}")
+        raise ValueError(f"schema() has an entry without `table`: {shown(entry, 200)}")
     name, schema = entry["table"], entry.get("schema") or ""
     if not isinstance(name, str) or is_blank(name) or "\0" in name:
-        raise ValueError(f"schema() has a table whose name is not a text, or blank: {name!r:.100}")
+        raise ValueError(f"schema() has a table whose name is not a text, or blank: {shown(name, 100)}")
     if not isinstance(schema, str):
         raise ValueError(f"schema() table {name}: `schema` has to be a text, not {schema!r}")
     columns = entry.get("columns") or {}

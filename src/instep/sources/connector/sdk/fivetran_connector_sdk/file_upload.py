@@ -6,6 +6,8 @@ import unicodedata
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
+from .shown import shown
+
 CHUNK = 2 << 20
 COLUMN = "_fivetran_file_path"
 _LONGEST = 255  # bytes of a name that file systems take
@@ -26,7 +28,7 @@ class FileUpload:
         if not callable(getattr(stream, "read", None)):
             raise TypeError("FileUpload: `stream` has to have read(size)")
         if expected_bytes is not None and (isinstance(expected_bytes, bool) or not isinstance(expected_bytes, int)):
-            raise TypeError(f"FileUpload: `expected_bytes` has to be a whole number, not {expected_bytes!r:.100}")
+            raise TypeError(f"FileUpload: `expected_bytes` has to be a whole number, not {shown(expected_bytes, 100)}")
         self.path, self.stream, self.expected_bytes = path, stream, expected_bytes
         self.place = _place(path)
 
@@ -35,9 +37,9 @@ def _place(path: str) -> str:
     """Return the path without what changes nothing of it."""
     names = [name for name in path.split("/") if name not in ("", ".")]
     if not names or ".." in names or any(unicodedata.category(c) in _REFUSED for c in path):
-        raise ValueError(f"FileUpload: the path {path!r:.300} leads to no file below the table's files")
+        raise ValueError(f"FileUpload: the path {shown(path, 300)} leads to no file below the table's files")
     if longest := next((n for n in names if len(n.encode()) > _LONGEST), ""):
-        raise ValueError(f"FileUpload: {longest!r:.50}... in the path has more than {_LONGEST} bytes")
+        raise ValueError(f"FileUpload: {shown(longest, 50)} in the path has more than {_LONGEST} bytes")
     return "/".join(names)
 
 

@@ -11,6 +11,7 @@ from .declared import is_blank
 from .file_upload import COLUMN, FileUpload, named
 from .logs import Logging
 from .outlet import current
+from .shown import shown
 
 
 class Operations:
@@ -73,10 +74,10 @@ class SyncFailed(BaseException):
 
 def _checked(table: Any, data: Any, name: str) -> tuple[str, Mapping[str, Any]]:
     if not isinstance(table, str):
-        raise TypeError(f"the name of a table has to be a text, not {table!r:.100}")
+        raise TypeError(f"the name of a table has to be a text, not {shown(table, 100)}")
     if is_blank(table) or "\0" in table or not rows.is_unicode(table):
         raise ValueError(
-            f"the name of a table cannot be empty or blank, and is Unicode text without NUL: {table!r:.100}"
+            f"the name of a table cannot be empty or blank, and is Unicode text without NUL: {shown(table, 100)}"
         )
     if not isinstance(data, Mapping):
         raise TypeError(f"table {table}: {name} has to be a dict, not {type(data).__name__}")

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from . import rows
 from .declared import Named, TableSpec
 from .file_upload import FileUpload, chunks
+from .shown import shown
 from .unrun import check_coroutines
 
 Bytes = bytes | memoryview
@@ -263,14 +264,14 @@ def _unfit_key(keys: Sequence[Any], place: Any) -> str:
         return ""
     texts: dict[str, Any] = {}
     for key in keys:
-        where = f"{_path(place)} has the key {key!r:.100}"
+        where = f"{_path(place)} has the key {shown(key, 100)}"
         if isinstance(key, float) and not math.isfinite(key):
             return f"{where}, NaN or Infinity, which JSON does not have: use a text instead"
         if key is not None and not isinstance(key, (str, int, float)):
             return f"{where} of the type {type(key).__name__}, and keys in JSON are texts: use a text instead"
         text = key if isinstance(key, str) else next(iter(json.loads(json.dumps({key: 0}))))
         if text in texts:
-            return f"{where} and the key {texts[text]!r:.100}, which are one key in JSON: use one of them"
+            return f"{where} and the key {shown(texts[text], 100)}, which are one key in JSON: use one of them"
         texts[text] = key
     return ""
 
@@ -279,7 +280,7 @@ def _path(place: Any) -> str:
     keys = []
     while place is not None:
         place, key = place
-        keys.append(f"[{key!r:.100}]")
+        keys.append(f"[{shown(key, 100)}]")
     return "state" + "".join(reversed(keys))
 
 

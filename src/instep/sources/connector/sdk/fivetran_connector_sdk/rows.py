@@ -9,6 +9,7 @@ from typing import Any
 
 from . import convert, pack
 from .declared import RESERVED, TableSpec, is_blank
+from .shown import shown
 
 UPSERT, UPDATE, DELETE = 0, 1, 2
 MOST_ROWS, MOST_BYTES, MOST_SECONDS = 2000, 1 << 20, 5.0
@@ -82,10 +83,10 @@ def _check_name(table: TableSpec, name: Any) -> None:
         raise TypeError(f"table {table.label}: the column name {name!r} is not a text")
     if is_blank(name):
         raise ValueError(
-            f"table {table.label}: the row has a column without a name, or with a blank one: {name!r:.100}"
+            f"table {table.label}: the row has a column without a name, or with a blank one: {shown(name, 100)}"
         )
     if "\0" in name:
-        raise ValueError(f"table {table.label}: the column name {name!r:.100} has a NUL")
+        raise ValueError(f"table {table.label}: the column name {shown(name, 100)} has a NUL")
     if not name.isprintable() and not is_unicode(name):
         raise ValueError(f"table {table.label}: the column name {name!r} is no Unicode text")
     if name in RESERVED:
@@ -162,9 +163,9 @@ class Bucket:
     def _refusal(self, names: tuple[str, ...], data: Mapping[str, Any], index: int, error: Exception) -> str:
         name = names[index]
         declared = self.table.types.get(name)
-        key = ", ".join(f"{k}={data[k]!r:.60}" for k in self.table.key)
+        key = ", ".join(f"{k}={shown(data[k], 60)}" for k in self.table.key)
         where = f"table {self.table.label}, column {name}" + (f", key {key}" if key else "")
-        return f"{where}: {data[name]!r:.100} {error}" + (
+        return f"{where}: {shown(data[name], 100)} {error}" + (
             f" (declared {declared.kind})" if declared and not key else ""
         )
 
