@@ -185,7 +185,8 @@ def test_a_slow_body_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError
 
     scope = {"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": []}
-    anyio.run(RequestGuard(app), scope, never, keep)
+    with ThreadPoolExecutor(1) as pool:  # the main thread has a loop already where tests have opened a browser
+        pool.submit(anyio.run, RequestGuard(app), scope, never, keep).result(300)
     assert sent[0]["status"] == 408
 
 
