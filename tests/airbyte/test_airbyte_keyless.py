@@ -16,12 +16,14 @@ from airbyte_world import (
     airbyte_world,
     error,
     record,
+    records,
     shared_state,
     state,
     status,
     stream,
 )
 from instep.project.sections.tables import TableSettings
+from instep.store.catalogs.airbyte_states import changed_state
 from postgres_server import Database
 
 KEYLESS = stream(key=(), name=TEXT)
@@ -200,6 +202,31 @@ def test_a_read_from_the_start_replaces_the_rows(world: AirbyteWorld, wanted: An
     assert many(world) == {1: 2, 3: 1}
     world.read(record(id=1), state(3, 1), status())
     assert many(world) == {1: 3, 3: 1}
+
+
+@pytest.mark.parametrize("given", [{}, {"type": "STREAM", "streams": []}])
+def test_a_state_that_a_person_sets_to_nothing_replaces_the_rows(world: AirbyteWorld, given: dict[str, Any]) -> None:
+    world.streams = [stream(key=())]
+    world.read(*records(1, 3), state(3), status())
+    world.store.connectors.save("shop", changed_state(world.state, given))
+    world.read(*records(1, 4), state(4), status())
+    assert world.seen["state"] is None
+    assert world.ids() == [1, 2, 3, 4]
+
+
+DAMAGED = [{"streams": [{"name": "users"}]}, {"streams": 5}, {"generations": [["users"]], "records": {}}, {"type": []}]
+
+
+@pytest.mark.parametrize("damaged", DAMAGED, ids=str)
+def test_a_saved_state_that_cannot_be_read_is_an_error_and_full_begins_anew(
+    world: AirbyteWorld, damaged: dict[str, Any]
+) -> None:
+    world.read(*records(1, 2), state(2), status())
+    world.store.connectors.save("shop", {**world.state, **damaged})
+    assert "the connector's saved state cannot be read: `" in world.failed(*records(3, 3), state(3), status())
+    assert world.ids() == [1, 2]
+    world.read(*records(1, 3), state(3), status(), full=True)
+    assert (world.ids(), world.states) == ([1, 2, 3], {"users": {"at": 3}})
 
 
 def test_a_read_from_the_start_that_broke_off_goes_on_so(world: AirbyteWorld) -> None:

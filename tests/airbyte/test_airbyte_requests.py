@@ -216,9 +216,8 @@ def test_a_schema_that_is_none_stops_nobody(schema: dict[str, Any]) -> None:
         ([CATALOG, trace("half of it", "system_error")], ReadError, False, "half of it"),
         ([CATALOG, ["exit", 3]], ReadError, True, "`discover` failed after its answer (exit code 3)"),
         ([["exit", 0]], ReadError, True, "`discover` gave no answer (exit code 0)"),
-        ([{"type": "CATALOG", "catalog": {"streams": 3}}], ReadError, True, "has no list of streams"),
-        ([{"type": "CATALOG", "catalog": None}], ReadError, True, "gave no answer"),
-        ([{"type": "CATALOG", "catalog": {"streams": [{"name": 4}]}}], ReadError, True, "has no list of streams"),
+        ([{"type": "CATALOG", "catalog": {"streams": 3}}], ReadError, True, "`catalog.streams` is a number"),
+        ([{"type": "CATALOG", "catalog": None}], ReadError, True, "`catalog` is missing"),
     ],
 )
 def test_errors_say_who_has_to_act(
@@ -235,6 +234,54 @@ def test_the_traceback_of_an_error_goes_into_the_log_without_secrets(player: Pla
     error = player.error(trace(f"no {SECRET}", "system_error", stack_trace=f"at {SECRET}"), configuration=given)
     assert SECRET not in str(error) + player.log
     assert "at [redacted]" in player.log
+
+
+@pytest.mark.parametrize("shift", [0, 1, 5, 12, 13])
+def test_an_error_output_that_is_cut_within_a_secret_shows_no_half_of_it(player: Player, shift: int) -> None:
+    text = "x" * ((1 << 20) - shift) + SECRET + "y" * 50
+    player.error(
+        ["stderr", text], ["stderr", "2026 - ERROR - more"], ["exit", 1], configuration={**GOOD, "pin": SECRET}
+    )
+    assert [part for part in ("tige", "lily", "-77", "y-7") if part in player.log] == []
+    assert [line.level for line in player.lines if "more" in line.message] == ["error"]
+
+
+WRONG: list[tuple[str, dict[str, Any], str]] = [
+    ("discover", {"type": "TRACE", "trace": ["x"]}, "`trace` is a list"),
+    ("discover", {"type": "TRACE", "trace": {"type": "ERROR", "error": "boom"}}, "`trace.error` is a text"),
+    ("discover", {"type": "CONTROL", "control": {"type": "CONNECTOR_CONFIG", "connectorConfig": ["ab"]}},
+     "`control.connectorConfig` is a list"),
+    ("discover", {"type": "CONTROL", "control": {"type": "CONNECTOR_CONFIG", "connectorConfig": {"config": ["ab"]}}},
+     "`control.connectorConfig.config` is a list"),
+    ("discover", {"type": "CATALOG", "catalog": {"streams": [{"name": 4}]}}, "`catalog.streams[0].name` is a number"),
+    ("discover", {"type": "CATALOG", "catalog": {"streams": [{**stream(name=TEXT), "source_defined_primary_key":
+      ["id"]}]}}, "`catalog.streams[0].source_defined_primary_key[0]` is a text, not a list"),
+    ("discover", {"type": "CATALOG", "catalog": {"streams": [{**stream(name=TEXT), "default_cursor_field": "id"}]}},
+     "`catalog.streams[0].default_cursor_field` is a text, not a list"),
+    ("check", {"type": "CONNECTION_STATUS", "connectionStatus": {"status": ["x"]}}, "`connectionStatus.status` is"),
+    ("spec", {"type": "SPEC", "spec": {"connectionSpecification": "x"}}, "`spec.connectionSpecification` is a text"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("command", "message", "said"), WRONG, ids=[case[2] for case in WRONG])
+def test_an_answer_with_a_field_of_another_type_is_an_error_that_names_it(
+    player: Player, command: str, message: dict[str, Any], said: str
+) -> None:
+    config = player.config(GOOD, {}, **{"discover": [CATALOG], "check": [SUCCEEDED], command: [message]})
+    with pytest.raises(ReadError) as raised:
+        (check if command == "check" else discover)(config, player.lines.append, player.saved.append)
+    assert f"connector shop: `{command}`: it sent a {message['type']} message" in raised.value.message
+    assert said in raised.value.message
+    assert player.saved == [], "what is no configuration is not saved"
+
+
+def test_the_text_of_a_check_shows_no_token_of_a_new_configuration(player: Player) -> None:
+    new = {**GOOD, "pin": "fresh-lily-88"}
+    control = {"type": "CONTROL", "control": {"type": "CONNECTOR_CONFIG", "connectorConfig": {"config": new}}}
+    answer = {**SUCCEEDED, "connectionStatus": {"status": "FAILED", "message": "no fresh-lily-88, no tiger-lily-77"}}
+    config = player.config({**GOOD, "pin": SECRET}, {}, check=[control, answer])
+    found = check(config, player.lines.append, player.saved.append)
+    assert found.message == "no [redacted], no [redacted]"
 
 
 def test_limits_end_what_hangs_or_prints_without_end(player: Player, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -128,6 +128,16 @@ def test_a_state_that_becomes_null_is_none(world: AirbyteWorld) -> None:
     assert (world.state["shared"], world.states) == ({"lsn": 8}, {"orders": {"snapshot": "done"}})
 
 
+def test_a_stream_that_a_later_shared_state_leaves_out_keeps_its_state_until_that_is_null(world: AirbyteWorld) -> None:
+    """As Airbyte keeps it: connectors send what has changed, and null for what is to begin again."""
+    world.streams = [stream(name) for name in NAMES]
+    world.read(*records(1, 1), *records(1, 1, "orders"), shared_state(7, BOTH, 2), *DONE)
+    world.read(*records(2, 2), shared_state(8, {"users": {"snapshot": "more"}}, 1), *DONE)
+    assert world.states == {**BOTH, "users": {"snapshot": "more"}}
+    world.read(shared_state(9, {"orders": None}, 0), *DONE)
+    assert world.states == {"users": {"snapshot": "more"}}
+
+
 @pytest.mark.parametrize("first", [True, False], ids=["before it", "behind it"])
 def test_a_state_of_one_stream_leaves_what_others_share(world: AirbyteWorld, first: bool) -> None:
     world.streams = [stream(name) for name in NAMES]

@@ -71,6 +71,78 @@ def test_a_state_is_shown_and_set_without_the_configuration_beside_it(tmp_path: 
         assert api.store.connectors.get("shop").state == {**other, **beside}
 
 
+AIRBYTE = FILE.replace("connector, path: connector", "airbyte, command: [none]")
+ROWS = {
+    "airbyte": 1,
+    "type": "STREAM",
+    "streams": [{"namespace": "", "name": "users", "state": {"at": 5}}],
+    "generations": [["", "users", 1]],
+    "records": [["", "users", 7, False]],
+}
+NO_STATES = [
+    ({"streams": [{"name": "users"}]}, "`streams[0].state` is missing"),
+    ({"streams": [{"name": "users", "state": None}]}, "`streams[0].state` is missing"),
+    ({"streams": [{"state": {}}]}, "`streams[0].name` is not a text"),
+    ({"streams": [{"name": 5, "state": {}}]}, "`streams[0].name` is not a text"),
+    ({"streams": [{"name": "users", "namespace": ["x"], "state": {}}]}, "`streams[0].namespace` is not a text"),
+    ({"streams": [{"name": "users", "stream_state": {}, "state": {}}]}, "`streams[0].stream_state` is no part"),
+    ({"streams": ["users"]}, "`streams[0]` is not an object"),
+    ({"streams": {"users": {}}}, "`streams.name` is not a text"),
+    ({"type": "PER_STREAM"}, "`type` is none of STREAM, GLOBAL, LEGACY"),
+    ({"type": ["STREAM"]}, "`type` is none of"),
+    ({"type": "STREAM", "shared": {"lsn": 1}}, "`shared` counts for the type GLOBAL alone"),
+    ({"legacy": {"at": 1}}, "`legacy` counts for the type LEGACY alone"),
+    ({"users": {"at": 1}}, "`users` is no part of it"),
+    ({"airbyte": 2}, "`airbyte`, the version of its form, is not 1"),
+    ({"generations": {"users": 1}}, "`generations` is no list"),
+    ({"generations": [["users", 1]]}, "`generations` is no list"),
+    ({"records": [["", "users", 1]]}, "`records` is no list"),
+    ({"records": [["", "users", "1", False]]}, "`records` is no list"),
+    ({"ends": [[None, "users", 1]]}, "`ends` is no list"),
+    ({"reserved": 5}, "`reserved` is no list"),
+]
+
+
+def test_a_state_that_no_sync_could_read_is_refused(tmp_path: Path) -> None:
+    path = "/connections/shop/state"
+    with compatible(tmp_path, text="{}", file=AIRBYTE) as api:
+        api.store.connectors.save("shop", ROWS)
+        api.store.pauses.pause("shop", "for a test")
+        for given, why in NO_STATES:
+            said = api.ask("PATCH", path, {"state": given}, status=400)
+            assert why in said["message"], given
+            assert "GET /v1/connections/shop/state" in said["hint"]
+            assert api.store.connectors.get("shop").state == ROWS
+        assert api.data("PATCH", path, {"state": ROWS}) == {"state": ROWS}
+
+
+def test_a_stream_that_a_new_state_leaves_out_replaces_its_rows(tmp_path: Path) -> None:
+    """Without a key they would come again beside those that are there. Its numbers go on where nothing is said."""
+    path = "/connections/shop/state"
+    again = {**ROWS, "streams": [], "records": [["", "users", 7, True]]}
+    with compatible(tmp_path, text="{}", file=AIRBYTE) as api:
+        api.store.pauses.pause("shop", "for a test")
+        for given in ({}, {"type": "STREAM", "streams": []}, {**ROWS, "streams": []}):
+            api.store.connectors.save("shop", ROWS)
+            found = api.data("PATCH", path, {"state": given})["state"]
+            assert found["records"] == again["records"]
+            assert found["generations"] == ROWS["generations"]
+        api.store.connectors.save("shop", ROWS)
+        back = {"type": "STREAM", "streams": [{"name": "users", "state": {"at": 2}}]}
+        assert api.data("PATCH", path, {"state": back})["state"]["records"] == ROWS["records"]
+
+
+def test_a_state_is_not_set_while_a_run_of_a_command_is_alive(shop: Compat) -> None:
+    """It would be overwritten by the run, whose process no job knows."""
+    shop.store.connectors.save("shop", {"at": 1})
+    run = shop.store.runs.claim("shop", "sync", "ann")
+    shop.store.pauses.pause("shop", "for a test")
+    assert run.id in shop.ask("PATCH", "/connections/shop/state", {"state": {"at": 9}}, status=409)["message"]
+    assert shop.store.connectors.get("shop").state == {"at": 1}
+    shop.store.runs.finish(run, "done")
+    assert shop.data("PATCH", "/connections/shop/state", {"state": {"at": 9}}) == {"state": {"at": 9}}
+
+
 def test_a_state_is_not_shown_to_strangers(shop: Compat) -> None:
     shop.sync()
     shop.client.auth = shop.key("approver", "elsewhere")

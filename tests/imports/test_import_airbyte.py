@@ -482,6 +482,36 @@ def test_states_that_are_none() -> None:
             adopted_state(wrong)
 
 
+@pytest.mark.parametrize("given", [{"c-2": STATE}, [{**STATE, "connectionId": "c-2"}]])
+def test_the_state_of_a_connection_that_is_not_in_the_export_is_nobodys(given: Any) -> None:
+    """Its only connection would read on from where another one has stopped."""
+    found = translated(airbyte(source(FAKER, "faker", dockerImageTag="7.2.1"), internal(), states=given))
+    assert found.states == {}
+    assert any("the state of connection c-2 is left out: the export has no such" in note for note in found.notes)
+
+
+def test_the_streams_of_a_source_that_is_not_in_the_export_are_nobodys() -> None:
+    chosen = {**ORDERS, "selectedFields": [{"fieldPath": ["id"]}]}
+    found = translated(airbyte(connection(chosen), streams={"s-9": STREAMS}))
+    assert "exclude" not in the_connection(found)
+    assert any("the streams of source s-9 are left out" in note for note in found.notes)
+
+
+def test_a_state_may_stand_below_the_name_of_its_connection() -> None:
+    crm = source(FAKER, "faker", dockerImageTag="7.2.1")
+    assert list(translated(airbyte(crm, internal(), states={"Shop to Lake": STATE})).states) == ["shop_to_lake"]
+
+
+def test_keys_of_a_catalog_that_are_texts_are_paths_of_one_name() -> None:
+    entry = catalog_entry()
+    entry["stream"]["sourceDefinedPrimaryKey"] = ["id"]
+    entry["stream"]["defaultCursorField"] = "updated_at"
+    crm = source(FAKER, "faker", dockerImageTag="7.2.1")
+    [kept] = translated(airbyte(crm, internal(syncCatalog={"streams": [entry]}))).catalogs["shop_to_lake"]["streams"]
+    assert kept["stream"]["source_defined_primary_key"] == [["id"]]
+    assert "default_cursor_field" not in kept["stream"]
+
+
 def test_the_state_of_a_database_is_listed(tmp_path: Path) -> None:
     found = imported(airbyte(states={"c-1": STATE}))
     assert found.states == {}

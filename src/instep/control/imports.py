@@ -25,6 +25,7 @@ from instep.project.imports.imported_project import (
     write_files,
 )
 from instep.project.project import Project
+from instep.store.catalogs.airbyte_states import state_problem
 from instep.store.store import Store
 
 
@@ -138,7 +139,14 @@ class ConfigurationImport(ImmediateWork):
 
 
 def _translated(request: ImportConfigurationRequest) -> ImportedProject:
-    return translated(request.product, documents_of(request.files), request.connectors, request.warehouse)
+    found = translated(request.product, documents_of(request.files), request.connectors, request.warehouse)
+    for name, messages in found.states.items():
+        if problem := state_problem(adopted_state(messages)):
+            raise ProjectError(
+                f"the state of connection {name} is not one of Airbyte's: {problem}",
+                hint="export it again, or leave it out of the export: the connection begins with the first record then",
+            )
+    return found
 
 
 def _takes(project: Project, store: Store, name: str) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from instep.errors import ProjectError
+from instep.errors import ProjectError, quoted
 from instep.project.imports.documents import (
     ExportDocument,
     TerraformResource,
@@ -219,25 +219,43 @@ def _take_late(export: AirbyteExport, document: ExportDocument, id: str, item: A
     """Take the streams of a source, or the state of a connection. A file may be named after its owner's id or name."""
     items = mappings_of(list_at(item, "data") if isinstance(item, Mapping) and "data" in item else item)
     if any("streamName" in one for one in items):
-        owner = id if id in export.sources else _owner(export.sources, document.name)
-        if not owner:
-            text = (
-                f"{document.file}: whose streams these are is not clear: put the id of the source into the file's name"
-            )
-            export.notes.append(text)
-            return
-        export.discovered[owner] = tuple(_api_discovered(one) for one in items)
+        if owner := _owner(export, document, id, export.sources, "streams", "source"):
+            export.discovered[owner] = tuple(_api_discovered(one) for one in items)
         return
     messages = items if any("type" in one for one in items) else state_messages(item)
-    owner = id if id in export.connections else _owner(export.connections, document.name)
-    if messages and owner:
+    if messages and (owner := _owner(export, document, id, export.connections, "state", "connection")):
         export.states[owner] = [dict(message) for message in messages if text_at(message, "type")]
-    elif messages:
-        text = f"{document.file}: whose state this is is not clear: put the id of the connection into the file's name"
-        export.notes.append(text)
 
 
-def _owner(known: Mapping[str, AirbyteActor | AirbyteConnection], file: str) -> str:
+def _owner(
+    export: AirbyteExport,
+    document: ExportDocument,
+    id: str,
+    known: Mapping[str, AirbyteActor | AirbyteConnection],
+    what: str,
+    kind: str,
+) -> str:
+    """Return the id of the object that streams or a state are of; "" with a note if that is not known. What names an
+    object that is not in the export is never another one's: a connection would read on from a foreign state."""
+    if id:
+        found = [one for one in known if one == id] or [one for one, actor in known.items() if actor.name == id]
+        if len(found) == 1:
+            return found[0]
+        export.notes.append(
+            f"{document.file}: the {what} of {kind} {quoted(id, 100)} {'are' if what == 'streams' else 'is'} left out: "
+            f"{f'several {kind}s have that name' if found else f'the export has no such {kind}'}"
+        )
+        return ""
+    if owner := _owner_by_file(known, document.name):
+        return owner
+    verb = "these are" if what == "streams" else "this is"
+    export.notes.append(
+        f"{document.file}: whose {what} {verb} is not clear: put the id of the {kind} into the file's name"
+    )
+    return ""
+
+
+def _owner_by_file(known: Mapping[str, AirbyteActor | AirbyteConnection], file: str) -> str:
     """Return the id of the object whose id or name is in the name of a file, or of the only one."""
     named = [id for id, one in known.items() if id in file or (one.name and one.name in file)]
     found = named or list(known)
@@ -371,14 +389,15 @@ def _catalog_discovered(entry: Mapping[str, Any]) -> DiscoveredStream:
 def _configured(entry: Mapping[str, Any]) -> dict[str, Any]:
     """Return an entry of a catalog as the protocol's configured catalog has it."""
     stream, config = mapping_at(entry, "stream"), mapping_at(entry, "config")
+    own_cursor = stream.get("sourceDefinedCursor")
     own = {
         "name": text_at(stream, "name"),
         "namespace": text_at(stream, "namespace") or None,
         "json_schema": mapping_at(stream, "jsonSchema"),
-        "supported_sync_modes": list_at(stream, "supportedSyncModes"),
-        "source_defined_cursor": stream.get("sourceDefinedCursor"),
-        "default_cursor_field": list_at(stream, "defaultCursorField"),
-        "source_defined_primary_key": list_at(stream, "sourceDefinedPrimaryKey"),
+        "supported_sync_modes": list(words_of(list_at(stream, "supportedSyncModes"))),
+        "source_defined_cursor": own_cursor if isinstance(own_cursor, bool) else None,
+        "default_cursor_field": list(words_of(list_at(stream, "defaultCursorField"))),
+        "source_defined_primary_key": [list(path) for path in paths_of(list_at(stream, "sourceDefinedPrimaryKey"))],
     }
     return {
         "stream": {name: value for name, value in own.items() if value not in (None, [])},

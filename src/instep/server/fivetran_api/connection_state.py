@@ -13,7 +13,7 @@ from instep.server.fivetran_api.http.models import StateOut
 from instep.server.fivetran_api.http.request_body import RequestBody, parse
 from instep.server.fivetran_api.http.request_context import RequestContext
 from instep.server.fivetran_api.http.route import Body, Name, RequestContextDep, route_options
-from instep.store.catalogs.connector_states import BESIDE_ROWS
+from instep.store.catalogs.airbyte_states import BESIDE_ROWS, changed_state, state_problem
 
 router = APIRouter(prefix="/connections/{id}")
 
@@ -38,17 +38,21 @@ def change(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     """Replace a connector's state; its next sync begins from there. Conflict while a run is alive."""
     beside = _parts_beside(context, id)
     parsed = parse(StateBody, body)
-    given: dict[str, Any] = body["state"]  # as it is: null is a value there
-    state = {name: value for name, value in given.items() if name not in beside}
+    state: dict[str, Any] = body["state"]  # as it is: null is a value there
+    if beside and (problem := state_problem(state)):
+        hint = f"begin with the state that GET /v1/connections/{id}/state answers, or with {{}} to read all again"
+        raise Refusal(400, f"The state of connection '{id}' cannot be read: {problem}.", hint=hint)
     store = context.ports.store
     with context.write(body, depth=1):
         if any(j.kind in MOVES and j.status == "running" for j in context.ports.jobs.unfinished([id]).get(id, ())):
             raise Refusal(409, f"Connection '{id}' is syncing: its state is saved by the sync.")
         if id not in store.pauses.paused_connections([id]):
             raise Refusal(409, f"Connection '{id}' has to be paused before its state can be set.")
-        known = store.connectors.get(id).state
-        store.connectors.save(id, {**state, **{name: known[name] for name in beside if name in known}})
-    return success(parsed.remark(f"The state of connection '{id}' has been updated"), {"state": state})
+        store.runs.check_idle(id)
+        state = changed_state(store.connectors.get(id).state, state) if beside else state
+        store.connectors.save(id, state)
+    shown = {name: value for name, value in state.items() if name not in beside}
+    return success(parsed.remark(f"The state of connection '{id}' has been updated"), {"state": shown})
 
 
 def _parts_beside(context: RequestContext, id: str) -> tuple[str, ...]:

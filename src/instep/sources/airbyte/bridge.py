@@ -24,6 +24,8 @@ from typing import Any
 
 from pydantic_core import from_json
 
+from instep.redaction import cut
+from instep.sources.airbyte.messages import check_message, state_type
 from instep.sources.airbyte.state import ConnectorProgress
 from instep.sources.airbyte.stream_rows import StreamPlan, StreamRows, noted_changes
 from instep.sources.airbyte.wire import (
@@ -146,6 +148,7 @@ class Reading:
                 if not is_blank(part):
                     self._log("info", part.strip())
             elif not is_blank(text) and part["type"] in ("RECORD", "STATE"):
+                check_message(part["type"], part)
                 self._refuse(part["type"], part[BODIES[part["type"]]])
             elif part["type"] == "RECORD":
                 self._handle_record(part["record"], len(line))
@@ -170,10 +173,9 @@ class Reading:
         data = record.get("data") if isinstance(record, dict) else None
         if not isinstance(data, dict):
             raise Broken("it sent a record without an object of data")
-        ref = (record.get("namespace") or "", record.get("stream"))
-        stream = self._streams.get(ref)
+        stream = self._stream_of(record)
         if stream is None:
-            self._counted[ref] += 1
+            self._counted[record.get("namespace") or "", record.get("stream") or ""] += 1
             return
         stream.total += 1
         self._received += 1
@@ -184,6 +186,18 @@ class Reading:
             return
         stream.add_record(data, size, noted_changes(meta) if (meta := record.get("meta")) else ())
 
+    def _stream_of(self, record: dict[str, Any]) -> StreamRows | None:
+        """Return the stream of a record, None for one that was not asked for. A record that names one and says nothing
+        about its values is as it must be."""
+        namespace = record.get("namespace")
+        try:
+            stream = self._streams.get(("" if namespace is None else namespace, record.get("stream")))  # type: ignore[arg-type]
+        except TypeError:  # a list or an object
+            stream = None
+        if stream is None or record.get("meta") is not None:
+            check_message("RECORD", {"record": record})
+        return stream
+
     def _check_named(self, stream: StreamRows) -> None:
         """Fail a stream of which nothing came, beside records of its name under another namespace: they are its own."""
         ref = stream.plan.ref
@@ -193,11 +207,11 @@ class Reading:
 
     def _handle_other(self, kind: str, message: dict[str, Any]) -> None:
         try:
-            self._handle_message(kind, message)
-        except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
-            raise Broken(f"it sent a {kind} message that cannot be read: {error}") from None
-
-    def _handle_message(self, kind: str, message: dict[str, Any]) -> None:
+            check_message(kind, message)
+        except Broken:
+            if kind == "TRACE":  # it may be why the read ends
+                self._log("error", json.dumps(message.get("trace")))
+            raise
         match kind:
             case "STATE":
                 self._handle_state(message["state"])
@@ -217,7 +231,7 @@ class Reading:
     def _handle_state(self, state: dict[str, Any]) -> None:
         """Take a state as a barrier for the records before it, if there were as many as it states."""
         count = (state.get("sourceStats") or {}).get("recordCount")
-        kind = state.get("type") or ("STREAM" if "stream" in state else "GLOBAL" if "global" in state else "LEGACY")
+        kind = state_type(state)
         if kind == "STREAM":
             if not self._handle_stream_state(state["stream"], count):
                 return
@@ -353,7 +367,7 @@ class Reading:
         self._frames.wait(self._checkpoints)
 
     def _log(self, level: str, text: str) -> None:
-        self._frames.send({"frame": "log", "level": level, "message": text[:_LONGEST_TEXT]})
+        self._frames.send({"frame": "log", "level": level, "message": cut(text, _LONGEST_TEXT)})
 
     def end(self, broken: str, code: int | None) -> dict[str, Any]:
         """Save what counts, and return the last frame."""

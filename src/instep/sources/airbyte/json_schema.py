@@ -82,7 +82,8 @@ def _parts(schema: Any, root: Any, depth: int) -> Iterator[Schema]:
         return
     yield schema
     for branch in _BRANCHES:
-        for one in schema.get(branch) or ():
+        found = schema.get(branch)
+        for one in found if isinstance(found, list) else ():
             yield from _parts(one, root, depth + 1)
 
 

@@ -26,6 +26,7 @@ from instep.errors import InstepError, ProjectError, ReadError
 from instep.private import write_private
 from instep.project.sections.airbyte import leaves
 from instep.sources.airbyte.config import AirbyteConfig
+from instep.sources.airbyte.messages import check_message
 from instep.sources.airbyte.program import Program, program
 from instep.sources.airbyte.specification import Specification, check_configuration
 from instep.sources.airbyte.wire import Broken, check_depth, parts_of, without_mark
@@ -33,6 +34,7 @@ from instep.sources.connector.child import sandboxed
 from instep.sources.connector.config import MIB, Hidden
 from instep.sources.connector.dialect import LOCAL_HOST, passed_environment
 from instep.sources.connector.environment import cache_folder
+from instep.sources.connector.output import LOGGED_LINE, output_lines
 from instep.sources.connector.segment import LogLine
 from instep.temporary import temporary
 
@@ -46,7 +48,6 @@ MOST_BYTES = 256 << 20
 _AFTERWARDS = 60.0
 """Seconds that a program may take to end after its answer."""
 _END = 30.0
-_LINE = 10_000
 _ANSWERS = {
     "spec": ("SPEC", "spec"),
     "check": ("CONNECTION_STATUS", "connectionStatus"),
@@ -110,23 +111,20 @@ def check(config: AirbyteConfig, log: LogCallback, save: SaveCallback) -> CheckA
 
     Raises ProjectError for a configuration that does not fit the specification, ReadError for a connector that fails.
     """
-    answer = _configured(config, "check", log, save)
-    message = Hidden(secrets_of(config, spec(config, log))).clean(str(answer.get("message") or ""))
-    return CheckAnswer(answer.get("status") == "SUCCEEDED", message)
+    answer, hidden = _configured(config, "check", log, save)
+    return CheckAnswer(answer["status"] == "SUCCEEDED", hidden.clean(str(answer.get("message") or "")))
 
 
 def discover(config: AirbyteConfig, log: LogCallback, save: SaveCallback) -> DiscoveredStreams:
     """Return the streams that the connector offers. Raises as `check` does; half a catalog is none."""
-    answer = _configured(config, "discover", log, save)
-    streams = answer.get("streams")
-    if not isinstance(streams, list) or not all(
-        isinstance(s, dict) and isinstance(s.get("name"), str) for s in streams
-    ):
-        raise ReadError(f"connector {config.name}: its catalog has no list of streams", hint=_REPORT)
-    return DiscoveredStreams(tuple(streams))
+    answer, _ = _configured(config, "discover", log, save)
+    return DiscoveredStreams(tuple(answer["streams"]))
 
 
-def _configured(config: AirbyteConfig, command: str, log: LogCallback, save: SaveCallback) -> Mapping[str, Any]:
+def _configured(
+    config: AirbyteConfig, command: str, log: LogCallback, save: SaveCallback
+) -> tuple[Mapping[str, Any], Hidden]:
+    """Return the answer, and what its texts must not show: the secrets of each configuration that was in use."""
     specification = spec(config, log)
     configuration = specification.fitted(config.configuration)
     check_configuration(config.name, specification, configuration)
@@ -136,7 +134,7 @@ def _configured(config: AirbyteConfig, command: str, log: LogCallback, save: Sav
         save(new)
         hidden.note_given(secrets_of(config.model_copy(update={"configuration": dict(new)}), specification))
 
-    return _answer(config, program(config, log), command, configuration, hidden, log, saved)
+    return _answer(config, program(config, log), command, configuration, hidden, log, saved), hidden
 
 
 def secrets_of(config: AirbyteConfig, specification: Specification) -> list[tuple[str, str]]:
@@ -180,7 +178,7 @@ def canonical_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 def failure(name: str, error: Mapping[str, Any], hidden: Hidden) -> InstepError:
     """Return the error of a TRACE message by its failure type: who has to do something, and whether time helps."""
-    message = hidden.clean(str(error.get("message") or error.get("internal_message") or "it failed"))[:_LINE]
+    message = hidden.clean(str(error.get("message") or error.get("internal_message") or "it failed"))[:LOGGED_LINE]
     match error.get("failure_type"):
         case "config_error":
             return ProjectError(
@@ -205,13 +203,13 @@ def log_lines(message: Mapping[str, Any], hidden: Hidden) -> Iterator[LogLine]:
             entry = message.get("log")
             entry = entry if isinstance(entry, Mapping) else {}
             level = _LEVELS.get(str(entry.get("level")).upper(), "info")
-            yield LogLine(level, hidden.clean(str(entry.get("message") or ""))[:_LINE])
+            yield LogLine(level, hidden.clean(str(entry.get("message") or ""))[:LOGGED_LINE])
         case "TRACE":
             trace = message.get("trace")
             error = trace.get("error") if isinstance(trace, Mapping) else None
             for name in ("internal_message", "stack_trace"):
                 if isinstance(error, Mapping) and error.get(name):
-                    yield LogLine("error", hidden.clean(str(error[name]))[-_LINE:])
+                    yield LogLine("error", hidden.clean(str(error[name]))[-LOGGED_LINE:])
 
 
 def _ignore(configuration: Mapping[str, Any]) -> None:
@@ -235,18 +233,19 @@ def _answer(
         for message in _messages(config.name, command, process.lines()):
             if isinstance(message, str):
                 if message.strip():
-                    log(LogLine("info", hidden.clean(message)[:_LINE], "stdout"))
+                    log(LogLine("info", hidden.clean(message)[:LOGGED_LINE], "stdout"))
                 continue
             for one in log_lines(message, hidden):
                 log(one)
-            body = message.get(key)
-            if message["type"] == kind and isinstance(body, Mapping):
-                answer = body
+            if message["type"] in (kind, "TRACE", "CONTROL"):
+                _check(config.name, command, message)
+            if message["type"] == kind:
+                answer = message[key]
                 process.shorten_timeout()
             elif (new := _new_configuration(message)) is not None:
                 save(new)
-            elif message["type"] == "TRACE" and (trace := message.get("trace") or {}).get("type") == "ERROR":
-                error = trace.get("error") or {}
+            elif message["type"] == "TRACE" and message["trace"]["type"] == "ERROR":
+                error = message["trace"]["error"]
         ended = process.end()
     failed_check = answer is not None and answer.get("status") == "FAILED"
     if error is not None and not failed_check:
@@ -254,6 +253,14 @@ def _answer(
     if answer is not None and (failed_check or ended.code in (0, None)):
         return answer
     raise _no_answer(config, command, ended, answered=answer is not None)
+
+
+def _check(name: str, command: str, message: Mapping[str, Any]) -> None:
+    """Raise ReadError for a message in which a field has another type than the protocol says."""
+    try:
+        check_message(message["type"], message)
+    except Broken as broken:
+        raise ReadError(f"connector {name}: `{command}`: {broken}", hint=_REPORT) from None
 
 
 def _messages(name: str, command: str, lines: Iterable[bytes]) -> Iterator[dict[str, Any] | str]:
@@ -276,11 +283,10 @@ def _messages(name: str, command: str, lines: Iterable[bytes]) -> Iterator[dict[
 
 
 def _new_configuration(message: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    control = message.get("control") if message["type"] == "CONTROL" else None
-    if not isinstance(control, Mapping) or control.get("type") != "CONNECTOR_CONFIG":
+    if message["type"] != "CONTROL" or message["control"]["type"] != "CONNECTOR_CONFIG":
         return None
-    found = (control.get("connectorConfig") or {}).get("config")
-    return found if isinstance(found, Mapping) else None
+    found: Mapping[str, Any] = message["control"]["connectorConfig"]["config"]
+    return found
 
 
 @dataclass(frozen=True)
@@ -420,10 +426,8 @@ def _plan(
 
 
 def _log_errors(descriptor: int, hidden: Hidden, log: LogCallback) -> None:
-    with os.fdopen(descriptor, encoding="utf-8", errors="replace") as lines:
-        while line := lines.readline(MIB):
-            if line.strip():
-                log(LogLine("warning", hidden.clean(line.rstrip("\n"))[:_LINE], "stderr"))
+    for line in output_lines(descriptor, hidden, "stderr", "warning"):
+        log(line)
 
 
 def _no_answer(config: AirbyteConfig, command: str, ended: _ProcessEnd, *, answered: bool) -> ReadError:

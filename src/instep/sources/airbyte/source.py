@@ -41,7 +41,8 @@ from instep.sources.connector.snapshot import ConnectorSnapshot
 from instep.sources.connector.source import ConnectorSource, Memory
 from instep.sources.stream import Granularity, StreamScope
 from instep.sources.versions import BreakingChange, read_breaking_changes
-from instep.store.catalogs.connector_states import BESIDE_ROWS, ConnectorState, PendingOperations
+from instep.store.catalogs.airbyte_states import BESIDE_ROWS, restarted, state_problem
+from instep.store.catalogs.connector_states import ConnectorState, PendingOperations
 
 Ref = tuple[str, str]
 LOG = logging.getLogger("instep.connector")
@@ -72,7 +73,8 @@ class ConfiguredMemory:
         """Save up to where records of these streams may get numbers from now on; `begins`: where they ended before
         counts no more."""
         with self._lock:
-            state = dict(self._memory.state().state)
+            saved = self._memory.state().state
+            state = dict(restarted(saved) if state_problem(saved) else saved)
             known = ConnectorProgress(state)
             state["reserved"] = numbers_of({**known.reserved, **numbers})
             if begins:
@@ -314,12 +316,7 @@ class AirbyteDialect:
 
     def restarted(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the part of a state that survives a restart from nothing: generations go on counting."""
-        left = {name: state[name] for name in (*BESIDE_ROWS, "generations") if name in state}
-        numbers = {(s, n): 0 for s, n, _ in state.get("generations", ())}
-        numbers |= {(s, n): number for s, n, number, _ in state.get("records", ())}
-        if numbers:
-            left["records"] = [[*ref, number, True] for ref, number in sorted(numbers.items())]
-        return {"airbyte": 1, **left} if left else {}
+        return restarted(state)
 
 
 class _TablePatterns:
@@ -425,7 +422,8 @@ class AirbyteSource(ConnectorSource):
 
     def granularity(self) -> Granularity:
         """Return what is read at once: streams with a state each by themselves, those that share one all together."""
-        progress = ConnectorProgress(self.memory.state().state)
-        if progress.is_undivided:
+        state = self.memory.state().state
+        progress = ConnectorProgress({} if (damaged := bool(state_problem(state))) else state)
+        if damaged or progress.is_undivided:
             return "run"
         return "restart" if progress.type == "GLOBAL" else "table"

@@ -69,11 +69,11 @@ class Specification:
         nothing_else: Registry[Any] = Registry()  # without one, references to addresses would be fetched
         try:
             errors = list(kind(dict(self.schema), registry=nothing_else).iter_errors(configuration))
+            errors.sort(key=lambda one: [str(part) for part in one.absolute_path])
+            return list(dict.fromkeys(line for error in errors for line in _lines(error)))
         except Exception as error:
             LOG.warning("the connector's schema of its configuration cannot be applied: %s", type(error).__name__)
             return []
-        errors.sort(key=lambda one: [str(part) for part in one.absolute_path])
-        return list(dict.fromkeys(line for error in errors for line in _lines(error)))
 
     def fitted(self, configuration: Mapping[str, Any]) -> dict[str, Any]:
         """Return the configuration with numbers and truth values where the schema has such and a text says one.
@@ -142,7 +142,7 @@ def _of_branches(error: ValidationError) -> Iterator[str]:
 def _constants(branch: Mapping[str, Any]) -> dict[str, Any]:
     """Return the properties of a branch that have one value."""
     found = {}
-    for name, schema in branch.get("properties", {}).items():
+    for name, schema in properties_of(branch).items():
         if not isinstance(schema, Mapping):
             continue
         if "const" in schema:
@@ -207,18 +207,17 @@ def _secrets(schema: Any, value: Any, root: Mapping[str, Any], secret: bool, dep
         schema = {}
     schema = _resolved(schema, root)
     secret = secret or any(schema.get(key) is True for key in _SECRET_KEYS)
-    branches = [one for key in ("oneOf", "anyOf", "allOf") for one in schema.get(key, ()) if isinstance(one, Mapping)]
-    if branches and not secret:
-        for one in branches:
+    if not secret:
+        for one in branches_of(schema):
             yield from _secrets(one, value, root, False, depth + 1)
     if isinstance(value, Mapping):
-        known = schema.get("properties", {})
+        known = properties_of(schema)
         for name, one in value.items():
-            below = known.get(name, {}) if isinstance(known, Mapping) else {}
+            below = known.get(name, schema.get("additionalProperties"))
             yield from _secrets(below, one, root, secret or names_secret(str(name)), depth + 1)
     elif isinstance(value, list | tuple):
         for one in value:
-            yield from _secrets(schema.get("items", {}), one, root, secret, depth + 1)
+            yield from _secrets(schema.get("items"), one, root, secret, depth + 1)
     elif secret and value is not None and not isinstance(value, bool):
         yield value if isinstance(value, str) else json.dumps(value)
 
@@ -227,17 +226,27 @@ def _fitted(schema: Any, value: Any, root: Mapping[str, Any], depth: int = 0) ->
     if not isinstance(schema, Mapping) or depth > 50:
         return value
     schema = _resolved(schema, root)
-    for key in ("oneOf", "anyOf", "allOf"):
-        for one in schema.get(key, ()):
-            if isinstance(value, Mapping) and isinstance(one, Mapping) and _has_constants(one, value):
-                value = _fitted(one, value, root, depth + 1)
-    properties = schema.get("properties")
+    for one in branches_of(schema):
+        if isinstance(value, Mapping) and _has_constants(one, value):
+            value = _fitted(one, value, root, depth + 1)
     if isinstance(value, Mapping):
-        known = properties if isinstance(properties, Mapping) else {}
+        known = properties_of(schema)
         return {name: _fitted(known.get(name), one, root, depth + 1) for name, one in value.items()}
     if isinstance(value, list | tuple):
         return [_fitted(schema.get("items"), one, root, depth + 1) for one in value]
     return _number_or_truth(value, schema.get("type")) if isinstance(value, str) else value
+
+
+def branches_of(schema: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the alternatives and parts of a schema; what is none is left out."""
+    found = (schema.get(key) for key in ("oneOf", "anyOf", "allOf"))
+    return [one for some in found if isinstance(some, list) for one in some if isinstance(one, Mapping)]
+
+
+def properties_of(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the properties of a schema; none where they are no object."""
+    found = schema.get("properties")
+    return found if isinstance(found, Mapping) else {}
 
 
 def _has_constants(branch: Mapping[str, Any], value: Mapping[str, Any]) -> bool:

@@ -18,6 +18,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Literal
 
+from instep.errors import ReadError
+from instep.store.catalogs.airbyte_states import state_problem
+
 Ref = tuple[str, str]
 StateType = Literal["", "STREAM", "GLOBAL", "LEGACY"]
 FIRST_BLOCK = 10_000
@@ -28,6 +31,12 @@ class ConnectorProgress:
     """State of a run of a connector, which grows by its messages."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
+        """Read a saved state. Raises ReadError for one that is none."""
+        if problem := state_problem(document):
+            raise ReadError(
+                f"the connector's saved state cannot be read: {problem}",
+                hint="set another one (PATCH /v1/connections/NAME/state), or read all again: `instep sync --full`",
+            )
         self.type: StateType = document.get("type", "")
         self.streams: dict[Ref, Any] = {
             (one.get("namespace") or "", one["name"]): one["state"] for one in document.get("streams", ())

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from instep.redaction import cut
 from instep.schema.catalog.types import parse
 from instep.sources.airbyte.catalog import DELETED_AT
 from instep.sources.airbyte.columns import PackedColumn, Packing, Piece, inferred, packing
@@ -169,7 +170,7 @@ class StreamRows:
         for name in set().union(*rows) - self._packings.keys():
             if not name.strip() or "\0" in name or name in RESERVED:
                 at = next(at for at, row in enumerate(rows) if name in row)
-                found.append((at, f"a record has a property that cannot be a column: {name!r:.100}"))
+                found.append((at, f"a record has a property that cannot be a column: {cut(repr(name), 100)}"))
         return min(found, default=None)
 
     def finish(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from instep.sources.airbyte.json_schema import column_type, properties, required
 from instep.sources.airbyte.requests import DiscoveredStreams, canonical_schema
-from instep.sources.airbyte.specification import Specification
+from instep.sources.airbyte.specification import Specification, branches_of, properties_of
 
 UpgradeKind = Literal["spec", "schema", "removal", "format", "state"]
 UPGRADE_KINDS: tuple[UpgradeKind, ...] = ("spec", "schema", "removal", "format", "state")
@@ -171,7 +171,7 @@ def _fields(schema: Any, place: str = "", depth: int = 0) -> Iterator[tuple[str,
     if not isinstance(schema, Mapping) or depth > 10:
         return
     needed = schema.get("required")
-    for name, one in (schema.get("properties") or {}).items():
+    for name, one in properties_of(schema).items():
         if not isinstance(one, Mapping):
             continue
         path = f"{place}{name}"
@@ -181,9 +181,8 @@ def _fields(schema: Any, place: str = "", depth: int = 0) -> Iterator[tuple[str,
             text = f"{text} {json.dumps(one['const'])}"
         yield path, f"{text}, required" if isinstance(needed, list) and name in needed else text
         yield from _fields(one, f"{path}.", depth + 1)
-    for branch in ("oneOf", "anyOf", "allOf"):
-        for one in schema.get(branch) or ():
-            yield from _fields(one, place, depth + 1)
+    for one in branches_of(schema):
+        yield from _fields(one, place, depth + 1)
 
 
 def _is_set(configuration: Any, path: str) -> bool:

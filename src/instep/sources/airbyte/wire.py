@@ -21,6 +21,7 @@ from typing import Any
 
 from pydantic_core import from_json
 
+from instep.redaction import cut
 from instep.sources.airbyte.columns import Piece
 
 LONGEST_LINE = 128 << 20
@@ -140,7 +141,7 @@ def check_value(value: Any) -> None:
     is_state = isinstance(state, dict) and state.get("type") in ("STREAM", "GLOBAL", "LEGACY")
     if is_record or is_state:
         what = "record" if is_record else "state"
-        raise Broken(f"it sent a {what} whose `type` is {json.dumps(kind)[:100]}, not {what.upper()}")
+        raise Broken(f"it sent a {what} whose `type` is {cut(json.dumps(kind), 100)}, not {what.upper()}")
 
 
 def _reread(text: str) -> Any:

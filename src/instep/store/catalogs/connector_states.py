@@ -23,9 +23,6 @@ from instep.store.engine.keyring import Keyring, Sealed, SecretPlace, rewrap, se
 from instep.store.tables.catalogs import connector_pending, connector_states
 
 Ref = tuple[str, str]
-BESIDE_ROWS = ("configuration", "configuration_of", "catalog")
-"""The parts of an Airbyte connector's state that are not about rows: a run from the start leaves them. `catalog` is the
-configured one that was accepted at another product, until the connection's source is compared with it."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,102 @@
+"""The document that says how far an Airbyte connector got: what it may have, and what another one keeps of it. Pure.
+
+`sources/airbyte/state.py` tells what its parts mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+Ref = tuple[str, str]
+BESIDE_ROWS = ("configuration", "configuration_of", "catalog")
+"""The parts of an Airbyte connector's state that are not about rows: a run from the start leaves them. `catalog` is the
+configured one that was accepted at another product, until the connection's source is compared with it."""
+STATE_TYPES = ("", "STREAM", "GLOBAL", "LEGACY")
+_NUMBERED = {"generations": 3, "records": 4, "ends": 3, "reserved": 3}
+"""Lists of numbers by stream, with the length of their entries: they count on whatever state is set."""
+_OF_TYPE = {"shared": "GLOBAL", "legacy": "LEGACY"}
+_KNOWN = ("airbyte", "type", "streams", *_OF_TYPE, *_NUMBERED, *BESIDE_ROWS)
+
+
+def state_problem(document: Mapping[str, Any]) -> str:
+    """Return what is wrong with a state, "" if it can be read."""
+    return next(_problems(document), "")
+
+
+def _problems(document: Mapping[str, Any]) -> Iterator[str]:
+    if strange := [name for name in document if name not in _KNOWN]:
+        known = [name for name in _KNOWN if name not in BESIDE_ROWS]
+        yield f"`{str(strange[0])[:100]}` is no part of it: it has {', '.join(known)}"
+    if document.get("airbyte", 1) != 1:
+        yield "`airbyte`, the version of its form, is not 1"
+    kind = document.get("type", "")
+    if not isinstance(kind, str) or kind not in STATE_TYPES:
+        yield f"`type` is none of {', '.join(STATE_TYPES[1:])}"
+    for name, own in _OF_TYPE.items():
+        if document.get(name) is not None and kind != own:
+            yield f"`{name}` counts for the type {own} alone"
+    streams = document.get("streams", [])
+    for at, one in enumerate(streams if isinstance(streams, list) else [streams]):
+        yield from _stream_problems(one, f"streams[{at}]" if isinstance(streams, list) else "streams")
+    for name, length in _NUMBERED.items():
+        entries = document.get(name, [])
+        if not isinstance(entries, list) or not all(_is_numbered(one, length) for one in entries):
+            form = "[namespace, name, number, replaces]" if length == 4 else "[namespace, name, number]"
+            yield f"`{name}` is no list of {form}"
+
+
+def _stream_problems(one: Any, path: str) -> Iterator[str]:
+    if not isinstance(one, dict):
+        yield f"`{path}` is not an object with `name` and `state`"
+        return
+    if not isinstance(one.get("name"), str) or not one["name"]:
+        yield f"`{path}.name` is not a text"
+    if not isinstance(one.get("namespace", ""), str | None):
+        yield f"`{path}.namespace` is not a text"
+    if one.get("state") is None:
+        yield f"`{path}.state` is missing: leave the stream out if it is to begin with its first record"
+    if strange := one.keys() - {"name", "namespace", "state"}:
+        yield f"`{path}.{min(map(str, strange))[:100]}` is no part of it"
+
+
+def _is_numbered(entry: Any, length: int) -> bool:
+    if not isinstance(entry, list) or len(entry) != length:
+        return False
+    replaces = entry[3] if length == 4 else False
+    return list(map(type, entry[:3])) == [str, str, int] and isinstance(replaces, bool)
+
+
+def restarted(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the part of a state that survives a restart of all streams: generations go on counting, and the rows that
+    come replace those that are there. Parts that cannot be read do not."""
+    sound = {name: state[name] for name in _NUMBERED if name in state and not state_problem({name: state[name]})}
+    left: dict[str, Any] = {name: state[name] for name in BESIDE_ROWS if name in state}
+    left |= {"generations": sound["generations"]} if "generations" in sound else {}
+    numbers = {(s, n): 0 for s, n, _ in sound.get("generations", ())}
+    numbers |= {(s, n): number for s, n, number, _ in sound.get("records", ())}
+    if numbers:
+        left["records"] = [[*ref, number, True] for ref, number in sorted(numbers.items())]
+    return {"airbyte": 1, **left} if left else {}
+
+
+def changed_state(known: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the state that a person sets, as it is saved: the configuration beside it and the numbers that it leaves
+    out stay, and the rows of a stream that begins again by it replace those that are there."""
+    numbers = {name: known[name] for name in _NUMBERED if name in known and not state_problem({name: known[name]})}
+    found = {**numbers, **{name: value for name, value in given.items() if name not in BESIDE_ROWS}}
+    if again := _with_state(known) - _with_state(found):
+        records = {(s, n): (number, replaces) for s, n, number, replaces in found.get("records", ())}
+        records |= {ref: (records.get(ref, (0, True))[0], True) for ref in again}
+        found["records"] = [[*ref, *one] for ref, one in sorted(records.items())]
+    return found | {name: known[name] for name in BESIDE_ROWS if name in known}
+
+
+def _with_state(document: Mapping[str, Any]) -> set[Ref]:
+    """Return the streams that do not begin with their first record."""
+    if state_problem(document):
+        return set()
+    streams = {(one.get("namespace") or "", one["name"]) for one in document.get("streams", ())}
+    if document.get("legacy") is not None or (document.get("shared") is not None and not streams):
+        return {(s, n) for s, n, _ in document.get("generations", ())}
+    return streams
