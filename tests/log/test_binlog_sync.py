@@ -55,6 +55,25 @@ CASES: list[FollowCase] = [
      "CREATE TABLE doc (id int PRIMARY KEY, p int, FOREIGN KEY (p) REFERENCES docp (id) ON DELETE CASCADE)",
      "INSERT INTO docp VALUES (1), (2)", "INSERT INTO doc VALUES (1, 1), (2, 1), (3, 2)"),
      ("DELETE FROM docp WHERE id = 1",), 1),
+    ("rows follow a table that is called otherwise by now", (
+     "CREATE TABLE docp (id int PRIMARY KEY)",
+     "CREATE TABLE doc (id int PRIMARY KEY, p int, FOREIGN KEY (p) REFERENCES docp (id) ON DELETE CASCADE)",
+     "INSERT INTO docp VALUES (1), (2)", "INSERT INTO doc VALUES (1, 1), (2, 1), (3, 2)"),
+     ("CREATE TABLE docr (id int PRIMARY KEY)", "DELETE FROM docp WHERE id = 1",
+      "RENAME TABLE docp TO docq, docr TO docp"), 1),
+    ("rows follow by a table whose own foreign key is gone", (
+     "CREATE TABLE docp (id int PRIMARY KEY)",
+     "CREATE TABLE docm (id int PRIMARY KEY, p int, CONSTRAINT docf FOREIGN KEY (p) REFERENCES docp (id) "
+     "ON DELETE CASCADE)",
+     "CREATE TABLE doc (id int PRIMARY KEY, p int, FOREIGN KEY (p) REFERENCES docm (id) ON DELETE CASCADE)",
+     "INSERT INTO docp VALUES (1), (2)", "INSERT INTO docm VALUES (1, 1), (2, 2)",
+     "INSERT INTO doc VALUES (1, 1), (2, 1), (3, 2)"),
+     ("DELETE FROM docp WHERE id = 1", "ALTER TABLE docm DROP FOREIGN KEY docf"), 1),
+    ("rows follow a table that gets a column", (
+     "CREATE TABLE docp (id int PRIMARY KEY)",
+     "CREATE TABLE doc (id int PRIMARY KEY, p int, FOREIGN KEY (p) REFERENCES docp (id) ON DELETE CASCADE)",
+     "INSERT INTO docp VALUES (1)", "INSERT INTO doc VALUES (1, 1), (2, 1)"),
+     ("ALTER TABLE docp ADD COLUMN n int", "UPDATE doc SET p = NULL WHERE id = 2"), 1),
     ("partitions", PARTED,
      ("UPDATE doc SET id = 12 WHERE id = 1", "INSERT INTO doc VALUES (3, 'c')"), 2),
     ("a partition goes", PARTED,

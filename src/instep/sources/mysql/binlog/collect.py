@@ -224,14 +224,19 @@ class LogPass:
         self._named = self._begun = self._in_xa = False
 
     def _altered(self, event: BinlogStatement, spot: Spot) -> None:
-        """Handle DDL, which commits by itself, whatever the log calls its transaction."""
+        """Handle DDL, which commits by itself, whatever the log calls its transaction. What becomes of the name or the
+        foreign keys of a table decides which rows of others have followed its own before."""
         self._maps, self._seen = {}, {}
-        found = edits(event.text, event.database, self._tables_behind(spot), event.mode, event.other)
+        behind = self._tables_behind(spot)
+        found = edits(event.text, event.database, behind.keys() | self._parents, event.mode, event.other)
         for ref, edit in found.items():
-            table = self.tables[ref]
-            if edit.why:
+            for child in behind.values() if edit.rekeyed and ref in self._parents else ():
+                if ref in child.upon.deletes | child.upon.updates:
+                    child.all(f"{'.'.join(ref)}, which it follows by a foreign key, was renamed or altered")
+            table = behind.get(ref)
+            if table is not None and edit.why:
                 table.all(edit.why)
-            else:
+            elif table is not None:
                 table.altered(edit.added, edit.dropped, placed=edit.placed)
 
     def _mapped(self, event: TableMap, spot: Spot) -> None:

@@ -93,12 +93,13 @@ _BEFORE_NAMES = frozenset({"table", "tables", "truncate", "exists", "to", "with"
 @dataclass(frozen=True)
 class TableEffect:
     """Effect of a statement on a table: added and dropped columns, `placed` anywhere but behind the others; or `why`
-    its rows may be other ones without having been logged."""
+    its rows may be other ones without having been logged, and whether its foreign keys or its name may be, too."""
 
     added: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
     placed: bool = False
     why: str = ""
+    rekeyed: bool = False
 
 
 def edits(
@@ -112,7 +113,7 @@ def edits(
     ways = _ways(texts, database, tables, modes) or _ways(texts, database, tables, MODES)
     if not ways:
         return dict.fromkeys(
-            tables, TableEffect(why="a statement of the log cannot be read, and may change rows unlogged")
+            tables, TableEffect(why="a statement of the log cannot be read, and may change rows unlogged", rekeyed=True)
         )
     table_effects: dict[Ref, TableEffect] = {}
     for way in ways:
@@ -120,7 +121,9 @@ def edits(
             sure = edit.why or all(w.get(ref) == edit for w in ways)
             if not table_effects.get(ref, TableEffect()).why:
                 table_effects[ref] = (
-                    edit if sure else TableEffect(why="a statement that can be read in several ways may change rows")
+                    edit
+                    if sure
+                    else TableEffect(why="a statement that can be read in several ways may change rows", rekeyed=True)
                 )
     return table_effects
 
@@ -153,7 +156,8 @@ def _edits(statement: str, database: str, tables: Collection[Ref], mode: int) ->
         return table_effects
     what = f"{first} {_kind(tokens)[0]}".strip()
     why = "it was truncated" if first == "TRUNCATE" else f"{what or 'a statement'} may change rows unlogged"
-    return {ref: TableEffect(why=why) for ref in _named(tokens, database, tables)}
+    effect = TableEffect(why=why, rekeyed=first != "TRUNCATE")
+    return dict.fromkeys(_named(tokens, database, tables), effect)
 
 
 def _is_harmless(tokens: list[Token]) -> bool:
@@ -174,7 +178,9 @@ def _of_object(tokens: list[Token], database: str, tables: Collection[Ref]) -> M
     before = {t.word for t in tokens[1:at]}
     if kind in ("DATABASE", "SCHEMA"):
         gone = {t.text.lower() for t in tokens[at + 1 :]} if first == "DROP" else set()
-        return {ref: TableEffect(why="its database was dropped") for ref in tables if ref[0].lower() in gone}
+        return {
+            ref: TableEffect(why="its database was dropped", rekeyed=True) for ref in tables if ref[0].lower() in gone
+        }
     if kind not in ("TABLE", "TABLES", ""):
         return {}
     if "TEMPORARY" in before or (first == "CREATE" and "REPLACE" not in before):
