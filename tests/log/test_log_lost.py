@@ -156,6 +156,29 @@ def test_a_table_taken_out_of_the_publication_and_back(loaded: LogWorld) -> None
     assert loaded.differing() == {}
 
 
+WHILES = [
+    ("ALTER PUBLICATION instep_shop DROP TABLE t", "ALTER PUBLICATION instep_shop ADD TABLE t"),
+    ("ALTER PUBLICATION instep_shop DROP TABLE t", "SELECT 1"),
+    ("ALTER PUBLICATION instep_shop SET (publish = 'insert')",
+     "ALTER PUBLICATION instep_shop SET (publish = 'insert, update, delete, truncate')"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("out", "back"), WHILES)
+def test_a_transaction_older_than_the_way_back_into_the_publication(loaded: LogWorld, out: str, back: str) -> None:
+    """What it did while the log left its table out comes with no later read of the log."""
+    loaded.log["wait"] = 0.1
+    loaded.sync()
+    loaded.run(out)
+    with loaded.transaction() as execute:
+        execute("UPDATE t SET v = 100 WHERE id = 1")
+        loaded.run(back)
+        assert "began before its log was followed" in notes(loaded.sync())
+    loaded.sync()
+    assert loaded.differing() == {}
+    assert counts(loaded.sync(), "t")[0] == 0
+
+
 @pytest.mark.slow
 def test_killed_once_the_slot_is_made(world: LogWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     world.run(*TABLES)

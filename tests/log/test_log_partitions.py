@@ -34,6 +34,16 @@ CASES: list[tuple[str, tuple[str, ...], int]] = [
     ("made as a partition with one below it", (
      "CREATE TABLE t_3 PARTITION OF t FOR VALUES IN (3) PARTITION BY LIST (k)",
      "CREATE TABLE t_4 PARTITION OF t_3 FOR VALUES IN (3)", "INSERT INTO t VALUES (4, 3, 'd')"), 1),
+    ("made as a partition, and unlogged while it was filled", (
+     "CREATE UNLOGGED TABLE t_3 PARTITION OF t FOR VALUES IN (3)", "INSERT INTO t VALUES (4, 3, 'd')",
+     "ALTER TABLE t_3 SET LOGGED"), 4),
+    ("its rows were named otherwise while keys changed", (
+     "ALTER TABLE t_2 ALTER v SET NOT NULL", "CREATE UNIQUE INDEX t_2_v ON t_2 (v, k)",
+     "ALTER TABLE t_2 REPLICA IDENTITY USING INDEX t_2_v", "UPDATE t SET id = 8 WHERE id = 2",
+     "ALTER TABLE t_2 REPLICA IDENTITY DEFAULT"), 3),
+    ("its rows were named otherwise, and no key changed", (
+     "ALTER TABLE t_1 REPLICA IDENTITY FULL", "UPDATE t SET v = 'n' WHERE id = 1",
+     "ALTER TABLE t_1 REPLICA IDENTITY DEFAULT"), 1),
     ("nothing", (), 0),
 ]  # fmt: skip
 
@@ -67,6 +77,22 @@ def test_a_partition_that_comes_empty_is_remembered_for_when_it_goes(world: LogW
     report = world.sync()
     assert "dropped" in " ".join(report.notes), report
     assert world.rows("t", "id") == [(1,), (2,), (3,)]
+
+
+def test_a_table_that_is_a_partition_of_another_one_for_a_while(world: LogWorld) -> None:
+    """What changes meanwhile is logged as rows of that one."""
+    world.run(*T, "CREATE TABLE s (LIKE t INCLUDING ALL)", "INSERT INTO s VALUES (9, 3, 'x'), (10, 3, 'y')")
+    world.sync()
+    world.run(
+        "ALTER TABLE t ATTACH PARTITION s FOR VALUES IN (3)", "UPDATE t SET v = 'new' WHERE id = 9",
+        "DELETE FROM t WHERE id = 10", "ALTER TABLE t DETACH PARTITION s",
+    )  # fmt: skip
+    report = world.sync()
+    assert world.differing() == {}, report
+    assert world.rows("s", "id", "v") == [(9, "new")]
+    world.run("ALTER TABLE s RENAME v TO w", "UPDATE s SET w = 'z'")
+    assert counts(world.sync(), "s")[0] == 1
+    assert world.differing() == {}
 
 
 UNLOGGED = "ALTER TABLE t_2 SET UNLOGGED"

@@ -56,6 +56,16 @@ def test_what_a_publication_left_out_for_a_while_is_read(world: LogWorld, scope:
     assert world.differing() == {}
 
 
+def test_a_table_that_leaves_a_published_schema_for_a_while(world: LogWorld) -> None:
+    world.run(SCOPES["tables of a schema"], "CREATE SCHEMA aside")
+    world.loaded().sync()
+    changes = (change.replace(" t ", " aside.t ") for change in (*CHANGES, "INSERT INTO t VALUES (9, 9)"))
+    world.run("ALTER TABLE t SET SCHEMA aside", *changes, "ALTER TABLE aside.t SET SCHEMA public")
+    report = world.sync()
+    assert world.differing() == {}, report
+    assert [counts(report, name)[0] for name in ("t", "u")] == [5, 0]
+
+
 @pytest.mark.sampled
 @pytest.mark.parametrize("scope", SCOPES)
 def test_what_the_product_and_the_server_do_by_themselves_costs_no_read(world: LogWorld, scope: str) -> None:

@@ -30,6 +30,8 @@ FILE = "file"
 """Names the file of the rows in a shape."""
 SINCE = "since "
 """Begins the names of columns in a shape, each with the transaction that defined it last."""
+PLACE = ("key", "publication", "membership", "namespace")
+"""Facts of a shape that tell whether the log has had all changes of the table since."""
 Key = tuple[str, ...]
 
 
@@ -73,11 +75,22 @@ class FollowedTable:
         columns = {n: value for n, value in before.items() if n != FILE and not n.startswith((PART, SINCE))}
         return all(self.shape.get(name, value) == value for name, value in columns.items())
 
+    def keeps_place(self, before: Mapping[str, str]) -> bool:
+        """Return whether the log has had every change of the table since: a transaction that was open when the table
+        came back to it may have changed rows before."""
+        return all(self.shape.get(name) == before.get(name) for name in PLACE)
+
     def is_rewritten(self, before: Mapping[str, str]) -> bool:
         """Return whether ALTER TABLE may have given rows other values: their file is another one, and a column of then
         was defined anew. A file alone is another one after VACUUM FULL or CLUSTER, too, which keep every value."""
         both = [n for n in before.keys() & self.shape.keys() if before[n] != self.shape[n]]
         return FILE in both and any(n.startswith(SINCE) for n in both)
+
+    def was_attached(self, before: Mapping[str, str]) -> bool:
+        """Return whether the table may have been a partition of another one for a while, under whose name its changes
+        were logged: attaching and detaching define every column anew."""
+        since = [n for n in before.keys() & self.shape.keys() if n.startswith(SINCE)]
+        return bool(since) and all(before[n] != self.shape[n] for n in since)
 
     def parts_hold(self, before: Mapping[str, str]) -> bool:
         """Return whether no partition has come, gone or changed since then with rows of which the log has nothing."""

@@ -202,7 +202,8 @@ class CdcSession:
             )
         assert self._found is not None
         position, why = self._position(ref, state, followed, whole=whole)
-        followed_before = position is not None or bool(why)
+        before = (_log(state.cursor) or {}).get("shape", {}) if state else {}
+        followed_before = position is not None or (bool(why) and followed.keeps_place(before))
         if followed_before or self._found.ready:
             load = replace(load, cursor=self._cursor(followed))
         else:
@@ -256,6 +257,8 @@ class CdcSession:
             return None, "a partition was attached, detached, dropped, truncated or rewritten, which no log records"
         if followed.is_rewritten(last["shape"]):
             return None, "ALTER TABLE has rewritten its rows, which no log records"
+        if followed.was_attached(last["shape"]):
+            return None, "all of its columns were defined anew, as if it had been a partition of another table"
         # how far the log was looked through without a change since the commit that recorded `base`
         seen = self._looked.get(state.cursor, "")
         own = last["at"] if last["server"] == self._state.server else ""

@@ -331,8 +331,11 @@ class PostgresLog:
             if new and not why:
                 known = self._retry_while_active(lambda: log_tables(session, self.names.publication, keys))
             self._known |= known
+            added = {k.ref for k in new}  # one that was made anew meanwhile has the name of a table that was listed
             found = {
-                ref: followed(known.get(ref), key, self._parts.get(ref, ()), pending=ref not in self._listed)
+                ref: followed(
+                    known.get(ref), key, self._parts.get(ref, ()), pending=ref in added or ref not in self._listed
+                )
                 for ref, key in keys.items()
             }
         lack = {k.ref for k in new} if why else set()
@@ -374,9 +377,10 @@ class PostgresLog:
         visible = VisibleTransactions.of(snapshot.transactions())
         tables = {read.source.ref: self._collected(read) for read in reads}
         by_oid = {self._known[ref].oid: table for ref, table in tables.items()}
+        parts = {part.oid: table for ref, table in tables.items() for part in self._known[ref].parts}
         with self._session() as session:
             upto, mark = self._flushed(session)
-        reach = self._collect(upto, by_oid, visible)
+        reach = self._collect(upto, by_oid, parts, visible)
         self._now, self._reach, self._more = upto, reach, (more := reach.count >= self.messages)
         if not reach.hidden and not more:
             reached = upto
@@ -413,7 +417,9 @@ class PostgresLog:
         after = str(_one(session, "SELECT pg_current_wal_insert_lsn()::text")[0])
         return upto, Mark(upto, after, token) if session.info.server_version >= MARKS else None
 
-    def _collect(self, upto: str, tables: Mapping[int, WalKeys], visible: VisibleTransactions) -> WalReach:
+    def _collect(
+        self, upto: str, tables: Mapping[int, WalKeys], parts: Mapping[int, WalKeys], visible: VisibleTransactions
+    ) -> WalReach:
         """Read on where the stream is, if that is where the slot is."""
         with self._translated(), self._as_published():
             stream, here = self._stream, (self.order(self._confirmed), self._reader)
@@ -421,8 +427,10 @@ class PostgresLog:
                 stream = self._open()
             for oid in stream.relations.keys() & tables.keys():
                 tables[oid].relation(stream.relations[oid])
+            for oid in stream.relations.keys() & parts.keys():
+                parts[oid].partition(stream.relations[oid])
             try:
-                return collect(stream.messages(self.order(upto), self.messages), tables, visible)
+                return collect(stream.messages(self.order(upto), self.messages), tables, visible, parts)
             except BaseException:
                 self.close()
                 raise

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 
 # Attaching writes all columns of a table anew, so one that is still as old as the table (tableoid's row never changes)
-# shows that it was created as a partition. `pg_partition_tree` would wait for tables that are locked.
+# shows that it was created as a partition. Its first file is called as it is: with another one it may have been
+# unlogged for a while. `pg_partition_tree` would wait for tables that are locked.
 _PARTITIONS = """
 WITH RECURSIVE tree(root, member, since) AS (
   SELECT c.oid, h.inhrelid, h.xmin::text FROM pg_class c JOIN pg_inherits h ON h.inhparent = c.oid
@@ -40,7 +41,7 @@ SELECT rn.nspname, r.relname, n.nspname, c.relname, c.oid::int8, c.relkind, c.re
   c.relfilenode::int8 || '.' || t.since,
   EXISTS (SELECT FROM pg_attribute own JOIN pg_attribute a ON a.attrelid = own.attrelid
     WHERE own.attrelid = c.oid AND own.attnum = -6 AND a.attnum > 0 AND NOT a.attisdropped
-      AND a.xmin = own.xmin AND a.cmin = own.cmin),
+      AND a.xmin = own.xmin AND a.cmin = own.cmin) AND (c.relkind = 'p' OR c.relfilenode = c.oid),
   greatest(c.reltuples, 0)::int8
 FROM tree t JOIN pg_class r ON r.oid = t.root JOIN pg_namespace rn ON rn.oid = r.relnamespace
 JOIN pg_class c ON c.oid = t.member JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -126,9 +127,13 @@ LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = c.oid
 LEFT JOIN pg_publication_tables t ON t.pubname = p.pubname AND t.schemaname = n.nspname AND t.tablename = c.relname
 CROSS JOIN LATERAL ({kinds}) k
 """
-# Of PostgreSQL 15 on, which has publications of schemas
+# Of PostgreSQL 15 on, which has publications of schemas; a table that is moved to another schema and back depends on it
+# anew
 _SCHEMA = (
-    "(SELECT s.oid || '.' || s.xmin FROM pg_publication_namespace s WHERE s.pnpubid = p.oid AND s.pnnspid = n.oid)"
+    "(SELECT s.oid || '.' || s.xmin || '.' || d.xmin FROM pg_publication_namespace s JOIN pg_depend d"
+    " ON d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.objsubid = 0"
+    " AND d.refclassid = 'pg_namespace'::regclass AND d.refobjid = n.oid"
+    " WHERE s.pnpubid = p.oid AND s.pnnspid = n.oid)"
 )
 _SCHEMAS = 150_000
 _KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table"}

@@ -233,6 +233,12 @@ class WalKeys:
         same_order = common == [n for n in names if n in self.columns]
         self.places = tuple(names.index(k) for k in self.key) if fits and same_order else None
 
+    def partition(self, relation: WalRelation) -> None:
+        """Take the columns of a partition, whose own replica identity decides what the log has of a row's key."""
+        named = {c.name for c in relation.columns if c.key}
+        if not named >= set(self.key):
+            self.all(f"its partition {relation.schema}.{relation.name} was logged without its key")
+
     def changed(self, change: WalChange) -> None:
         if self.places is None:
             self.all("its key was altered")
@@ -283,11 +289,17 @@ class WalReach:
     last: int = -1
 
 
+NO_PARTS: Mapping[int, WalKeys] = {}
+
+
 def collect(
-    messages: Iterable[Message | None], tables: Mapping[int, WalKeys], visible: VisibleTransactions
+    messages: Iterable[Message | None],
+    tables: Mapping[int, WalKeys],
+    visible: VisibleTransactions,
+    parts: Mapping[int, WalKeys] = NO_PARTS,
 ) -> WalReach:
-    """Fill `tables` (by oid). Transactions behind a hidden one are taken in as well: they come again, and a row that
-    is read twice is the same row."""
+    """Fill `tables` (by oid; `parts`: by the oids of their partitions). Transactions behind a hidden one are taken in
+    as well: they come again, and a row that is read twice is the same row."""
     end: int | None = None
     last = -1
     hidden, shown, count = False, False, 0
@@ -302,6 +314,8 @@ def collect(
                 hidden = hidden or not shown
             case WalRelation(oid) if oid in tables:
                 tables[oid].relation(message)
+            case WalRelation(oid) if oid in parts:
+                parts[oid].partition(message)
             case WalChange(oid) if shown and oid in tables:
                 tables[oid].changed(message)
             case Truncate(oids) if shown:
