@@ -11,6 +11,7 @@ import pytest
 from followed import FollowCase, Followed, check_cases, same_cases
 from log_world import LogWorld
 
+from contract.destinations import DESTINATIONS
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.project.sections.tables import TableSettings
@@ -243,6 +244,23 @@ def test_into_real_tables(database: Database, tmp_path: Path, kind: str) -> None
     world.run("DELETE FROM doc")
     assert counts(world.sync(), "doc")[:4] == (0, 0, 0, 4)
     assert world.differing() == {}
+    world.close()
+
+
+@pytest.mark.parametrize("kind", ["duckdb", "delta", pytest.param("iceberg", marks=pytest.mark.slow)])
+def test_a_table_whose_last_key_goes(database: Database, tmp_path: Path, kind: str) -> None:
+    """A source without a key that can be loaded has no other row either, by its log and by a cursor."""
+    world = LogWorld.of(database, tmp_path, DESTINATIONS[kind](tmp_path))
+    world.settings["b"] = cursor("n")
+    for name in "abc":
+        rows = "('2024-02-29', 1), ('2024-03-01', 2)"
+        world.run(f"CREATE TABLE {name} (id date PRIMARY KEY, n int)", f"INSERT INTO {name} VALUES {rows}")  # noqa: S608
+    world.run("INSERT INTO b VALUES ('infinity', 3)", "INSERT INTO c VALUES ('infinity', 3)")
+    world.sync()
+    world.run(*(f"DELETE FROM {name} WHERE n < 3" for name in "abc"), "UPDATE c SET n = 4")  # noqa: S608
+    report = world.sync()
+    assert [world.rows(name) for name in "abc"] == [[], [], []], report
+    assert [counts(report, name)[3] for name in "abc"] == [2, 2, 2]
     world.close()
 
 

@@ -273,11 +273,13 @@ def _publish(
         return context.destination.write.append(ref, staged.files, commit, spark)
     aliases = {c.name: c.alias or c.name for c in load.table.columns}
     cursor = aliases[load.choice.cursor] if load.choice.cursor else ""
-    newest = "" if load.complete else cursor  # a whole table is the truth, also where its cursor went back
+    emptied = load.keys and not load.asks and not staged.keys  # the source has no key: all other rows are gone
+    complete = load.complete or emptied
+    newest = "" if complete else cursor  # a whole table is the truth, also where its cursor went back
     merge = Merge(
         key=tuple(aliases[k] for k in load.table.key),
         cursor=newest,
-        complete=load.complete,
+        complete=complete,
         keys=() if load.asks else staged.keys,
         requested=staged.keys if load.asks else (),
         deletes=load.choice.deletes,
