@@ -35,7 +35,7 @@ def swap_notes(context: SyncContext, detection: DetectionResult, accepted: Catal
             yield f"{table.path}: {WHY}: the whole table is read again"
 
 
-def comes_back(table: Table | None, change: Change, decisions: Iterable[Decision]) -> bool:
+def comes_back(context: SyncContext, table: Table | None, change: Change, decisions: Iterable[Decision]) -> bool:
     """Return whether what is added goes on in what was kept of it, with old values that nobody has read since; `table`
     is the accepted one before. Values that are there cannot be told from those of today: filling NULLs is not
     enough."""
@@ -47,10 +47,19 @@ def comes_back(table: Table | None, change: Change, decisions: Iterable[Decision
         if isinstance(d.change, ColumnRemoved)
         and d.applied
         and d.change.table == change.table
-        and d.modifiers.removed == "retain"
+        and (d.modifiers.removed == "retain" or context.shard)
     }
     new = change.after
+    if context.shard and new.name in went | _dropped(context, table):
+        return True
     retained = (c for c in table.columns if c.retained or c.name in went)
     return any(
         fitting(c.type, new.type) for c in retained if c.name == new.name or (c.retained and c.id and c.id == new.id)
     )
+
+
+def _dropped(context: SyncContext, table: Table) -> set[str]:
+    """Return the columns that this shard has ever dropped from a table: as long as another shard has one, it stays in
+    the shared table with the values of then."""
+    removed = context.store.reviews.find(context.name, ["applied"], kinds=["column.removed"])
+    return {review.column for review in removed if review.table == table.ref}

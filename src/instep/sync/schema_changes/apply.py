@@ -362,7 +362,7 @@ def backfill_of(
     that). What returns has old values, which may be those of another table or column: the whole table is read,
     whatever the policy says (of a stream as it says)."""
     change, again = decision.change, not isinstance(context.source, Streams)
-    late, back = again and was_extra(was, change), comes_back(was, change, made.decisions)
+    late, back = again and was_extra(was, change), comes_back(context, was, change, made.decisions)
     if (change.kind in REBUILDS and not is_reordered_key(change)) or (back and (again or change.kind == "table.added")):
         return "table", ""
     if (late or decision.modifiers.backfill != "none") and change.kind in ("column.added", "column.retyped"):

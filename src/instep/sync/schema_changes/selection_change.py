@@ -345,7 +345,7 @@ def partial_columns(context: SyncContext, detection: DetectionResult, accepted: 
         if table is None:
             continue
         path = f"{table.path}.{change.after.name}"
-        if comes_back(detection.accepted.get(places.before(change)), change, detection.decisions):
+        if comes_back(context, detection.accepted.get(places.before(change)), change, detection.decisions):
             found.append(f"{path}: it comes back with old values, so a sync reads the whole table")
         elif decision.modifiers.backfill == "column":
             if why := why_whole(context, table, change.after.name):
