@@ -6,7 +6,9 @@ import pytest
 from followed import LOG, Followed, notes
 
 from contract.destinations import DESTINATIONS
+from instep.errors import InstepError
 from instep.schema.selection.selection import Pattern, Selection
+from instep.sync.schema_changes.backfill_plan import check_columns
 
 pytestmark = pytest.mark.server
 
@@ -59,3 +61,21 @@ def test_hashes_of_another_salt_are_made_anew(world: Followed, column: str) -> N
     world.run("DELETE FROM t WHERE id = 2")
     world.sync()
     assert (world.differing(), len(world.rows("t"))) == ({}, 4)
+
+
+@pytest.mark.parametrize("meanwhile", ["", "UPDATE t SET id = 9 WHERE id = 2"])
+def test_a_column_that_was_left_out_for_a_while_is_not_filled_by_itself(world: Followed, meanwhile: str) -> None:
+    """Its old values cannot be told from those of today, and a fill replaces none."""
+    path = f"{world.case.schema}.t"
+    world.loaded().sync()
+    world.selection = Selection(off=frozenset({f"{path}.v"}))
+    world.run("UPDATE t SET v = 100 WHERE id = 1")
+    world.sync()
+    world.selection = Selection()
+    world.run(*filter(None, [meanwhile]))
+    assert "values" in notes(world.sync())
+    with pytest.raises(InstepError, match="from before it was left out"):
+        check_columns(world.context, path, ("v",))
+    world.sync(kind="backfill", full=True, tables=frozenset({path}))
+    assert world.differing() == {}
+    assert check_columns(world.context, path, ("v",))[1] == ("v",)

@@ -118,6 +118,8 @@ class LoadedColumn:
     type: str = ""
     partial: bool = False
     """Rows that were loaded before the column came or was on, and have not changed since, lack its values."""
+    outdated: bool = False
+    """Such rows have values from before the column was left out, not NULL."""
 
 
 @dataclass(frozen=True)
@@ -186,8 +188,9 @@ def _loaded(column_read: ColumnRead, before: Sequence[LoadedColumn], some: bool)
     column, old = column_read.column, _known(before, column_read.column)
     if column_read.source is not None:
         partial = some and (old is None or old.partial or not old.read)
+        outdated = partial and old is not None and (old.outdated or (not old.read and bool(old.type)))
         kinds = column_read.source.native, str(column.type)
-        return LoadedColumn(column.name, column.id, True, _holds_hashes(column_read), *kinds, partial)
+        return LoadedColumn(column.name, column.id, True, _holds_hashes(column_read), *kinds, partial, outdated)
     old = old or LoadedColumn("", hashed=_holds_hashes(column_read))
     return replace(old, name=column.name, id=column.id, read=False)
 

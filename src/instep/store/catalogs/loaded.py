@@ -102,7 +102,11 @@ class LoadedColumns:
 
     def fill(self, connection: str, table: Ref, column: str) -> None:
         """Record that every row of the table has the column's value."""
-        self._change(connection, lambda t, c: replace(c, partial=False) if (t, c.name) == (table, column) else c)
+
+        def filled(ref: Ref, c: LoadedColumn) -> LoadedColumn:
+            return replace(c, partial=False, outdated=False) if (ref, c.name) == (table, column) else c
+
+        self._change(connection, filled)
 
     def lack(self, connection: str, table: Ref, columns: Collection[str]) -> None:
         """Record that rows of the table lack the values of these columns."""

@@ -57,7 +57,16 @@ def why_whole(context: SyncContext, table: Table, column: str) -> str:
         return "the column is part of its key"
     if table.history:
         return "it keeps its history, and only current versions are to get values"
-    return "its rows are only appended" if mode_name(table, context.settings(table)) == "append" else ""
+    if mode_name(table, context.settings(table)) == "append":
+        return "its rows are only appended"
+    return "rows have values in it from before it was left out" if is_outdated(context, table.ref, column) else ""
+
+
+def is_outdated(context: SyncContext, ref: Ref, column: str) -> bool:
+    """Return whether rows that have not changed have values in a column that were read before it was left out: these
+    cannot be told from today's, and filling NULLs is not enough."""
+    loaded = context.store.loaded.of(context.name, [ref]).get(ref, ())
+    return any(c.outdated or (not c.read and c.type) for c in loaded if c.name == column)
 
 
 def whole_tables(context: SyncContext) -> dict[Ref, str]:

@@ -33,7 +33,7 @@ from instep.sync.detection.detect import DetectionResult
 from instep.sync.detection.filters import filter_of, lost_filter
 from instep.sync.detection.swapped import comes_back, swap_notes
 from instep.sync.detection.table_renames import TableRenames
-from instep.sync.schema_changes.backfill_plan import blocker_of, why_whole
+from instep.sync.schema_changes.backfill_plan import blocker_of, is_outdated, why_whole
 from instep.sync.schema_changes.selected import selected_reads
 from instep.sync.table_mode import is_partial, mode_name, mode_of
 
@@ -376,4 +376,5 @@ def incomplete_columns(context: SyncContext, tables: Collection[Ref] | None = No
 def _incomplete(context: SyncContext, table: Table, column: str) -> str:
     option = "" if why_whole(context, table, column) else f" --column {argument(column)}"
     filled = f"`instep backfill {argument(table.path)}{option}`"
-    return f"{table.path}.{column}: rows that do not change keep NULL in it until {filled}"
+    what = "the values from before it was left out" if is_outdated(context, table.ref, column) else "NULL in it"
+    return f"{table.path}.{column}: rows that do not change keep {what} until {filled}"
