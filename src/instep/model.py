@@ -140,7 +140,7 @@ class Review:
     and as accepted, when the change was last shown or approved; an approval is valid as long as it matches. An open
     change with a `decided_by` was approved before its table changed again. `snoozed_until`: hidden from lists until
     then. `evidence`: what makes a rename without column ids likely (score, lines, counts; never values). `assignee`:
-    who is to look after it, by name.
+    who it is assigned to, by name.
     """
 
     id: str

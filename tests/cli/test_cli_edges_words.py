@@ -60,12 +60,12 @@ REFUSED: list[tuple[tuple[str, ...], int, str, str]] = [
     (("notify", "log", "-n", "0"), 64, "", ""),
     (("db", "restore", "nothing.jsonl"), 1, "nothing.jsonl", ""),
     (("secrets", "status"), 1, "there is no master key to seal secrets with", "instep secrets new-key"),
-    (("secrets", "new-key", "a b"), 1, "'a b' is no id for a key", "use letters, digits, _, . and -, such as k2"),
+    (("secrets", "new-key", "a b"), 1, "'a b' is not a valid key id", "use letters, digits, _, . and -, such as k2"),
     (("import", "project", "nothing.yml"), 1, "nothing.yml does not exist", ""),
     (("rollout", "status", "r-1"), 1, "r-1", ""),
     (("queue", "retry", "j-1"), 1, "j-1", ""),
-    (("worker", "--log-level", "loud"), 64, "'loud' is none of debug, info, warning, error", ""),
-    (("server", "--log-format", "xml"), 64, "'xml' is none of auto, json, text", ""),
+    (("worker", "--log-level", "loud"), 64, "'loud' is not one of debug, info, warning, error", ""),
+    (("server", "--log-format", "xml"), 64, "'xml' is not one of auto, json, text", ""),
 ]  # fmt: skip
 
 

@@ -95,7 +95,7 @@ class TestShow:
         assert past.json("schema", "show", "--at", second)["version"] == 2
         said = past.run("schema", "show", "--at", "2020-01-01")
         assert said.code == 1
-        assert "what is known begins at 20" in said.err
+        assert "the recorded history starts at 20" in said.err
 
     def test_formats(self, past: Shop) -> None:
         assert json.loads(past.ok("schema", "show", "--format", "json").out) == past.json("schema", "show")

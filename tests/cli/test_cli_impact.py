@@ -160,7 +160,7 @@ def test_without_models_or_sqlglot(views: Shop, monkeypatch: pytest.MonkeyPatch)
 
 
 WRONG = [
-    ("no such folder", ("--sql", "nowhere"), "there is not a folder nowhere"),
+    ("no such folder", ("--sql", "nowhere"), "there is no folder or file nowhere"),
     ("no SQL in it", ("--sql", "lake"), "has no .sql files"),
     ("no such manifest", ("--manifest", "none.json"), "none.json: No such file"),
     ("no manifest", ("--manifest", "instep.yml"), "instep.yml is not a dbt manifest"),

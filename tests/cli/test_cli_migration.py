@@ -67,8 +67,8 @@ def test_statements_with_their_lines_for_people(loaded: Shop) -> None:
         "shop: 2 changes\n",
         "m.sql:2: column main.customer.a added (int64)\n",
         "m.sql:4: column main.customer.city removed (string)\n    waits for a review (rule 1 of policy careful)",
-        "m.sql:6: not understood: select f: what f() does is not known\n",
-        "m.sql:7: nobody is no table of shop\n",
+        "m.sql:6: not understood: select f: the effect of f() is not known\n",
+        "m.sql:7: nobody is not a table of shop\n",
     ):
         assert part in said.out
 

@@ -58,7 +58,7 @@ def test_an_object_of_the_server_is_removed(shop: Shop) -> None:
     assert "mine" in shop.run("remove", "policy", "mine").err
     said = shop.run("remove", "connection", "shop")
     assert said.code == 64
-    assert "is none of source" in said.err
+    assert "is not one of source" in said.err
 
 
 def test_only_tables_that_match_are_listed(shop: Shop) -> None:

@@ -253,7 +253,7 @@ def test_a_log_that_was_changed_is_told(shop: Shop) -> None:
     for name in "abc":
         shop.ok("keys", "create", name, "--role", "viewer")
     head = shop.json("audit", "check")["head"]
-    assert "3 entries hold together" in shop.ok("audit", "check", "--head", head).out
+    assert "3 entries are intact" in shop.ok("audit", "check", "--head", head).out
     engine = create_engine(f"sqlite:///{shop.folder / '.instep' / 'state.db'}")
     with engine.begin() as connection:
         connection.execute(text("DELETE FROM audit WHERE number = 3"))
@@ -264,7 +264,7 @@ def test_a_log_that_was_changed_is_told(shop: Shop) -> None:
     engine.dispose()
     said = shop.run("audit", "check")
     assert said.code == 1
-    assert "entry 1 is not what was written" in said.out
+    assert "entry 1 was changed after it was written" in said.out
 
 
 def test_an_answer_does_not_wait_for_an_acknowledgement() -> None:

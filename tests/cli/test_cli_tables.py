@@ -55,7 +55,7 @@ def test_a_filter_that_is_wrong_is_said_before_it_fails(shop: Shop) -> None:
 REFUSED = [
     ("a name for many", "{'main.*': {name: x}}", "`name` is for one table"),
     ("a secret", "{main.customer: {properties: {api_key: x}}}", "api_key looks like a secret"),
-    ("no column", "{main.customer: {sort: [' desc']}}", "is no column to sort by"),
+    ("no column", "{main.customer: {sort: [' desc']}}", "is not a column to sort by"),
 ]
 
 

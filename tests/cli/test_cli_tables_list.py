@@ -177,7 +177,7 @@ def test_what_stands_is_what_a_reading_finds(place: Place) -> None:
 
 
 def test_what_is_not_loaded_yet_says_the_next_command(place: Place) -> None:
-    assert "no tables: `instep plan` shows what a sync would bring" in place.shop.ok("tables").out
+    assert "no tables: `instep plan` shows what a sync would load" in place.shop.ok("tables").out
     place.shop.ok("detect")
     for table, one in place.tables().items():
         assert (one["source"], one["destination"], one["rows"], one["last_run"]) == (table, None, None, None)

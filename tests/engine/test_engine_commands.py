@@ -233,9 +233,7 @@ def test_one_that_does_not_answer_is_ended(place: Place) -> None:
     pid = place.status()["pid"]
     os.kill(pid, signal.SIGSTOP)
     said = place.run("engine", "stop")
-    assert (
-        said.stdout == "the engine was ended: commands that it ran go on with what was begun when they are run again\n"
-    )
+    assert said.stdout == "the engine was killed; run its commands again to continue what they started\n"
     assert f"the engine (process {pid}) has not answered within 5 s: it is ended" in said.stderr.replace("\n", " ")
     until(lambda: not lives(pid))
     assert not place.status()["running"]

@@ -423,7 +423,7 @@ def test_the_version_of_a_connector_is_given_or_asked_for() -> None:
     assert "import again with --connector source-faker==VERSION" in left_out(without)
     found = translated(export, **{"source-faker": "7.2.1"})
     assert found.sections["sources"]["shop"]["package"] == "airbyte-source-faker==7.2.1"
-    with pytest.raises(InstepError, match="'faker' is no version of a connector"):
+    with pytest.raises(InstepError, match="'faker' is not a version of a connector"):
         imported(export, packages=["faker"])
 
 

@@ -316,7 +316,7 @@ def test_a_schema_config_of_nobody_and_a_page_that_is_not_the_last() -> None:
     whole["connections"]["data"]["next_cursor"] = "abc"
     found = imported(whole, answer(TREE))
     assert any("one page of a longer list" in note for note in found.notes)
-    assert any("whose schema config this is is not clear" in note for note in found.notes)
+    assert any("it is not clear whose schema config this is" in note for note in found.notes)
 
 
 def test_a_connection_whose_destination_is_not_there_is_listed() -> None:

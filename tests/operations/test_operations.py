@@ -165,7 +165,7 @@ def test_what_is_done_at_once_answers_a_record(spec: OperationSpec) -> None:
 def test_what_holds_rows_is_asked_for_at_the_project_alone() -> None:
     """Neither the body of a request has it, nor does a job's options make a worker read rows."""
     check_served(TablesRequest(table="a.b"))
-    with pytest.raises(ProjectError, match="rows do not pass through a server: `preview` works at the project alone"):
+    with pytest.raises(ProjectError, match="rows do not pass through a server: `preview` works only in the project"):
         check_served(TablesRequest(table="a.b", preview=1))
     assert "preview" not in request_model(TablesRequest).model_fields
 

@@ -199,7 +199,7 @@ WRONG = [
     ("table_options: {a.b: {frequency: 1800}}", "table_options.a.b.frequency: unknown key"),
     ("schema_change_handling: ALLOW", "must be one of 'ALLOW_ALL', 'ALLOW_COLUMNS' or 'BLOCK_ALL'"),
     ("detect_and_propagate_schema_changes: allow_all", "must be one of 'Propagate field changes only'"),
-    ("policy: stop, schema_change_handling: BLOCK_ALL", "schema_change_handling: policy says already what happens"),
+    ("policy: stop, schema_change_handling: BLOCK_ALL", "schema_change_handling: policy already decides what happens"),
     ("backfill: sometimes", "connections.shop.backfill: must be one of 'none', 'column' or 'table'"),
 ]
 

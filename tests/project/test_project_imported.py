@@ -73,7 +73,7 @@ def test_notes() -> None:
     }
     found = imported(SchemaConfigDocument.model_validate(tree), {"s.t": ("id",)})
     assert [note.partition(":")[0] for note in found.notes] == [
-        "include keeps out what has come since the export",
+        "`include` excludes tables that were added since the export",
         "s.t.id is in the primary key and cannot be switched off",
         "set INSTEP_SALT in .env, to a long random text that never changes",
         "off.u is on in a schema that is off",

@@ -91,7 +91,7 @@ BAD = [
     ("tls: {moed: require}", "unknown key, did you mean 'mode'"),
     ("tls: {mode: require}, {old}: require", "is the former spelling of tls.mode"),
     ("ssh: {host: h}", "ssh.user: is required"),
-    ("ssh: {host: '-oProxyCommand=x', user: me}", "'-oProxyCommand=x' is no name of a host or a user"),
+    ("ssh: {host: '-oProxyCommand=x', user: me}", "'-oProxyCommand=x' is not the name of a host or user"),
     ("ssh: {host: h, user: u, key: abc}", "ssh.key: a secret must not be in the file"),
     ("ssh: {host: h, user: u, known_hosts: f, host_key: k}", "ssh: `known_hosts` and `host_key`"),
     ("read_replica: ['h:x']", "'h:x' must be host or host:port"),

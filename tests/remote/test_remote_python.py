@@ -31,7 +31,7 @@ def test_both_sides_answer_the_same(twins: Twins) -> None:
         told = [[(c.column, c.source_type, c.status, c.key) for c in one] for one in columns]
         assert told[0] == told[1]
         assert len(near.connection().table("main.item").preview(1)) == 1
-        with pytest.raises(ProjectError, match="rows do not pass through a server: `preview` works at the project"):
+        with pytest.raises(ProjectError, match="`preview` works only in the project"):
             far.connection().table("main.item").preview(1)
         assert [c.name for c in near.connections] == [c.name for c in far.connections]
         with pytest.raises(ProjectError, match="rows do not pass through a server"):

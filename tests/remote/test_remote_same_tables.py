@@ -234,8 +234,8 @@ def test_what_stands_at_the_destination(twins: Twins) -> None:
     here, there = (run("tables", "main.item", "--preview", "2") for run in (twins.near.here, twins.far.there))
     assert (here.code, there.code) == (0, 1)
     assert "pen" in here.out
-    assert "rows do not pass through a server: `preview` works at the project alone" in there.err
-    assert "`instep query` reads rows there, too" in there.err
+    assert "rows do not pass through a server: `preview` works only in the project" in there.err
+    assert "`instep query` reads rows there too" in there.err
     with twins.far.store() as store:
         kept = [job for job in store.jobs.find(connection="shop", limit=100) if job.kind == "tables"]
     assert kept

@@ -101,7 +101,7 @@ def test_a_stop_lets_the_run_end_and_begins_nothing(fleet: Make) -> None:
         shop.advance(rollout)
     assert shop.resume(rollout).status == "done"
     assert max(shop.runs.begun.values()) == 1
-    with pytest.raises(Conflict, match="nothing of it would begin"):
+    with pytest.raises(Conflict, match="no part of it would start"):
         stop(shop.store, rollout.id, "bo")
 
 

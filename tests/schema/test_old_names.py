@@ -102,8 +102,8 @@ ENDS = [
     ("over", old("a", "b"), LATER, "its time is over"),
     ("another column", old("C", "b"), AT, "another column is called so"),
     ("another table", old("u"), AT, "another table is called so"),
-    ("the column is gone", old("a", "z"), AT, "what it stood for is gone"),
-    ("the table is gone", old("a", "b", at="z"), AT, "what it stood for is gone"),
+    ("the column is gone", old("a", "z"), AT, "the object it stood for is gone"),
+    ("the table is gone", old("a", "b", at="z"), AT, "the object it stood for is gone"),
 ]
 
 

@@ -209,7 +209,7 @@ class TestBadPlaces:
         )
         full, free = ran.stdout.splitlines()
         assert "/state.db cannot be used: the disk is full (0 bytes are free)" in full
-        assert "then run the command again; what was committed before is whole" in full
+        assert "then run the command again; everything committed before is intact" in full
         assert free == "before: a run 1"
 
     @pytest.mark.skipif(not shutil.which("setpriv") or os.geteuid() != 0, reason="needs a second user")

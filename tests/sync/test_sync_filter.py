@@ -100,9 +100,9 @@ def test_rows_outside_it_without_a_cursor_value_do_no_harm(make_world: MakeWorld
 
 
 FAULTS: list[tuple[str, str]] = [
-    ("state = ", "it is no condition"),
+    ("state = ", "it is not a condition"),
     ("state = 'a'; DROP TABLE t", "it is not one condition"),
-    ("state = 'a') OR (1 = 1", "it is no condition"),
+    ("state = 'a') OR (1 = 1", "it is not a condition"),
     ("state = 'a' -- all", "it has a comment"),
     ("state /* x */ = 'a'", "it has a comment"),
     ("id IN (SELECT id FROM other)", "it has a query in it"),
@@ -110,7 +110,7 @@ FAULTS: list[tuple[str, str]] = [
     ("nope = 1", "nope"),
     ('"nope" = 1', "nope"),
     ("count(*) > 1", "says nothing of one row"),
-    ("DELETE FROM t", "it is no condition but delete"),
+    ("DELETE FROM t", "it is not a condition but delete"),
     ("pg_sleep(9) IS NULL", "may do more than look at a row"),
     ("load_extension('x') IS NULL", "may do more than look at a row"),
 ]

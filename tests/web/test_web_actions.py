@@ -159,7 +159,7 @@ def test_assignments_are_taken_back_by_one_press(page: Site) -> None:
     undone(page, answer)
     assert page.store.reviews.get(ids[0]).assignee == "ann"
     many = {"answer": "assigned", "to": "carl", "ids": " ".join(ids), "back": "/changes"}
-    assert "different people look after them now" in page.post("/changes/answers", **many).text
+    assert "they are assigned to different people now" in page.post("/changes/answers", **many).text
     answer = page.post("/changes/answers", **many, button="do")
     assert "Undo</button>" not in _after(page, answer), "they had different assignees"
     many["to"] = "dora"

@@ -52,7 +52,7 @@ def detect(backend: Backend, connection: str) -> tuple[Detected, list[Review]]:
     detected: Detected = backend.operations.run(connection, DetectRequest(why="requested"))
     if detected.skipped:
         raise Blocked(
-            f"connection {connection} was not looked at: {detected.skipped}", hint="`instep detector status`, there"
+            f"connection {connection} was not checked: {detected.skipped}", hint="`instep detector status`, there"
         )
     reviews: dict[str, Review] = {}
     for statuses in (EXISTING, ()):  # what a job has applied meanwhile is not among those that stand
@@ -79,7 +79,7 @@ def immediate_request(operation: str, values: Mapping[str, Any]) -> ImmediateReq
 
     if (spec := immediate_specs().get(operation)) is None:
         hint = did_you_mean(operation, immediate_specs(), "docs/reference/openapi.json has them all")
-        raise InstepError(f"there is no operation {operation!r} that is done at once", hint=hint)
+        raise InstepError(f"there is no immediate operation {operation!r}", hint=hint)
     hint = "docs/reference/openapi.json has the fields of each operation"
     if unknown := values.keys() - {field.name for field in fields(spec.request)}:
         raise InstepError(f"{operation} has no field {', '.join(sorted(unknown))}", hint=hint)

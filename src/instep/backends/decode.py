@@ -22,7 +22,7 @@ def record(kind: type[T], document: Mapping[str, Any]) -> T:
     except ValidationError as error:
         where = ", ".join(".".join(map(str, one["loc"])) for one in error.errors()[:3])
         raise ConnectError(
-            f"the server's answer is no {kind.__name__}: {where}", hint="are client and server of one version?"
+            f"the server's response is not a {kind.__name__}: {where}", hint="are client and server of one version?"
         ) from None
     return found
 

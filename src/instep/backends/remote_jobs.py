@@ -168,7 +168,7 @@ class RemoteJobs:
         """Return the job that a request below a connection has put into the queue, or that was there already."""
         job: dict[str, Any] = self.client.post(f"/connections/{part(connection)}/{what}", body)
         if not job["fresh"]:
-            self.note(f"job {job['id']} was there already: {job['status']}")
+            self.note(f"job {job['id']} exists already: {job['status']}")
         if job.get("note"):
             self.note(job["note"])
         return job

@@ -54,15 +54,15 @@ WHY = {
     "query": "rows do not pass through the server",
     "secrets": "master keys never leave the machine of the server",
     "db": "it works on the store itself",
-    "audit": "the chain is checked in the store itself, which does not take a server's word for it",
+    "audit": "the chain is verified in the store itself, without relying on a server",
     "connection": "a deletion is confirmed where its tables are",
-    "schema diff": "a server tells one schema at a time",
+    "schema diff": "a server returns one schema at a time",
     "policy import": "it writes keys for the instep.yml of a project",
     "contract": "it reads and writes files of the project",
     "migration": "it reads files of the project",
     "table": "a server has no route for it",
-    "notify": "notices are sent where the project is",
-    "export": "it writes what the store keeps, sealed secrets included",
+    "notify": "notifications are sent where the project is",
+    "export": "it copies the store, encrypted secrets included",
     "import project": "it writes into the store, secrets included",
 }
 _INSTEAD = {
@@ -81,7 +81,7 @@ def refuse_local(command: str) -> None:
     if not options.server or not command or command in LOCAL_COMMANDS or is_remote(command):
         return
     family = command.partition(" ")[0]
-    why = WHY.get(command) or WHY.get(family) or "there is no such command over one"
+    why = WHY.get(command) or WHY.get(family) or "servers do not support it"
     hint = _INSTEAD.get(command) or _INSTEAD.get(family) or _USE_SERVER
     raise InstepError(f"`instep {command}` is not available with --server: {why}", hint=hint)
 

@@ -55,8 +55,8 @@ _READ_ONCE = (
 _OPEN_FILE = re.compile(r"(-\w|--[\w-]+=)?(/dev/fd/|/proc/self/)")
 """Beginnings of arguments that name open files of this process, as `<(command)` and `--out=>(command)` do."""
 STARTS = (
-    "started this project's engine, in which later commands find Spark warm: "
-    "`instep engine stop` ends it, --no-engine does without\n"
+    "started this project's engine, which keeps Spark warm for later commands: "
+    "`instep engine stop` ends it, --no-engine runs a command without it\n"
 )
 """Message to a person who has not asked for an engine."""
 _JOINED = re.compile(r"-[yh][a-zA-Z]")

@@ -165,7 +165,7 @@ def main(arguments: list[str] | None = None) -> int:
         odd = [word for word in given if not _is_text(word)]
         if not odd:
             raise
-        return report_usage(typer.BadParameter(f"{visible(odd[0])} is no text in UTF-8; write it so, or set LC_ALL"))
+        return report_usage(typer.BadParameter(f"{visible(odd[0])} is not UTF-8 text: correct it, or set LC_ALL"))
     except InstepError as error:
         return report(error)
     except (KeyboardInterrupt, typer.Abort):

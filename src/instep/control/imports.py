@@ -161,6 +161,6 @@ def _versions(packages: Sequence[str]) -> dict[str, str]:
     for text in packages:
         match = PACKAGE.fullmatch(text)
         if match is None:
-            raise InstepError(f"{text!r} is no version of a connector", hint="write it as source-faker==7.2.1")
+            raise InstepError(f"{text!r} is not a version of a connector", hint="write it as source-faker==7.2.1")
         found[match[1]] = match[2]
     return found

@@ -235,7 +235,7 @@ def _find(past: _AcceptedHistory, connection: str, text: str) -> tuple[int, Spot
                 raise InstepError(f"connection {connection}: {text} may be {fits}", hint="name the schema, too")
     known = {name for c in past.catalogs for names in (_full, _short) for _, name in names(c)}
     message = f"connection {connection} never had a table or column {text}"
-    raise unknown_table(message, text, known, "see `instep schema show` for what is accepted")
+    raise unknown_table(message, text, known, "see `instep schema show` for the accepted schema")
 
 
 def _full(catalog: Catalog) -> Iterator[tuple[Spot, str]]:

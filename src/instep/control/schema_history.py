@@ -137,5 +137,5 @@ def _last(known: Sequence[SchemaVersion], found: Sequence[SchemaVersion], when: 
     first = known[0]
     raise InstepError(
         f"connection {first.connection}: nothing is known of the {first.side} schema {when}",
-        hint=f"what is known begins at {first.at:%Y-%m-%d %H:%M:%S} UTC",
+        hint=f"the recorded history starts at {first.at:%Y-%m-%d %H:%M:%S} UTC",
     )

@@ -130,7 +130,7 @@ def _seen_by_readers(model: Model, findings: tuple[ModelFinding, ...], shape: Re
         if finding.level == "breaks":
             edits.append(ModelEdit(finding.change, "broken", f"it reads {model.name}, which breaks"))
         elif finding.level == "unknown":
-            edits.append(ModelEdit(finding.change, "unclear", f"it reads {model.name}, of which not all is known"))
+            edits.append(ModelEdit(finding.change, "unclear", f"it reads {model.name}, which is only partly known"))
     broken = {e.change for e in edits if e.kind == "broken"}
     fields = tuple(replace(f, edits=tuple(e for e in f.edits if e.change not in broken)) for f in shape.fields)
     return replace(shape, fields=fields, edits=tuple(dict.fromkeys(edits)))
@@ -272,7 +272,7 @@ class _Reading:
 
     def _renamed(self, scope: Scope, shape: RelationShape) -> RelationShape:
         """Rename the fields after the column list of `x(a, b)`, and check their count."""
-        self._count(shape, scope.expression, "a list of column names does not fit any more")
+        self._count(shape, scope.expression, "a list of column names no longer fits")
         there = [f for f in shape.fields if not f.coming]
         return RelationShape(
             tuple(ModelField(n, f.edits if f else ()) for n, f in zip_longest(scope.outer_columns, there) if n),
@@ -283,7 +283,7 @@ class _Reading:
         """Return the shape that a CREATE or INSERT makes of its query: a list of columns has to fit."""
         listed = query.this.expressions if isinstance(query.this, exp.Schema) else []
         if listed or isinstance(query, exp.Insert):
-            self._count(shape, query, "what is selected does not fit its columns any more")
+            self._count(shape, query, "the selected columns no longer fit its column list")
         there = [f for f in shape.fields if not f.coming]
         fields = (ModelField(name.name, f.edits if f else ()) for name, f in zip_longest(listed, there) if name)
         return replace(shape, fields=tuple(fields)) if listed else shape

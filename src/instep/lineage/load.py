@@ -132,7 +132,7 @@ def _files(path: Path) -> Iterator[tuple[Path, str]]:
         yield path, path.name
         return
     if not path.is_dir():
-        raise ProjectError(f"there is not a folder {path}", hint="name a folder of .sql files, or one such file")
+        raise ProjectError(f"there is no folder or file {path}", hint="name a folder of .sql files, or one such file")
     found = sorted(file for file in path.rglob("*") if file.suffix.lower() == ".sql" and file.is_file())
     if not found:
         raise ProjectError(f"{path} has no .sql files", hint="name the folder that holds the views")

@@ -100,14 +100,14 @@ def filter_error(text: str, dialect: str, columns: Collection[str] = ()) -> str:
     try:
         tokens, found = sqlglot.tokenize(text, dialect), sqlglot.parse(text, dialect=dialect)
     except (SqlglotError, RecursionError) as error:
-        return f"it is no condition: {_plain(error)}"
+        return f"it is not a condition: {_plain(error)}"
     if any(token.comments for token in tokens) or "\x00" in text:
         return "it has a comment"
     if len(found) != 1 or found[0] is None or any(t.token_type == sqlglot.TokenType.SEMICOLON for t in tokens):
         return "it is not one condition"
     condition = found[0]
     if not isinstance(condition, exp.Condition) or isinstance(condition, exp.Literal | exp.Null):
-        return f"it is no condition but {condition.key}"
+        return f"it is not a condition but {condition.key}"
     return next(filter(None, (_node(node) for node in condition.walk())), "") or _unknown(condition, columns)
 
 

@@ -208,8 +208,8 @@ def check_served(request: Request) -> None:
     for name in request.options():
         if _has(hints[name], ProjectOnly):
             raise ProjectError(
-                f"rows do not pass through a server: `{name}` works at the project alone",
-                hint="run it where the project is, without a server; `instep query` reads rows there, too",
+                f"rows do not pass through a server: `{name}` works only in the project",
+                hint="run it where the project is, without a server; `instep query` reads rows there too",
             )
 
 

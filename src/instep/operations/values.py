@@ -132,7 +132,7 @@ _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 def _problems(value: Any, hint: Any) -> Iterator[str]:
     if isinstance(value, str) and _UNSTORABLE.search(value):
-        yield "is no text in UTF-8"
+        yield "is not UTF-8 text"
         return
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:

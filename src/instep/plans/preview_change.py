@@ -223,7 +223,7 @@ def check_previewed(context: SyncContext, change: Review, statuses: Collection[R
         )
     if context.destination.lifecycle.preview is None or context.shard:
         what = "a shared table" if context.shard else f"destination {context.destination_name}"
-        raise Blocked(f"{what} has no previews", hint="`instep plan` and `instep impact` tell what a change does")
+        raise Blocked(f"{what} has no previews", hint="`instep plan` and `instep impact` show what a change does")
 
 
 @contextmanager

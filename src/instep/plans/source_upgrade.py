@@ -273,7 +273,7 @@ class _Upgrading:
             known = spec(old.config, _log)
             streams = discover(old.config, _log, old.save_configuration)
         except InstepError as error:
-            notes.append(f"{self.before} does not answer any more ({error.message}): {after} is shown alone")
+            notes.append(f"{self.before} no longer answers ({error.message}): {after} is shown alone")
         configuration = offered.fitted(new.config.configuration)
         differences = list(specification_differences(known, offered, configuration))
         outlooks: tuple[ConnectionOutlook, ...] = ()
@@ -316,7 +316,7 @@ class _Upgrading:
             if state.after == str(self.before):
                 yield (
                     f"connection {state.connection} goes back to its state of {state.at:%Y-%m-%d %H:%M} UTC: rows "
-                    "since then come again, once more where a table has no key"
+                    "since then come again, as additional rows if a table has no key"
                 )
 
     def source(self, pin: Pin) -> AirbyteSource:

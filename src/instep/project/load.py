@@ -199,7 +199,7 @@ def _shard_links(data: Any) -> Iterator[tuple[str, str]]:
         to = str(connection.get("destination") or next(iter(destinations), ""))
         namespace = connection.get("namespace") or _section(destinations, to).get("namespace")
         if not namespace:
-            yield "needs a `namespace`, which it has in common with the other shards", name
+            yield "needs a `namespace`, which it shares with the other shards", name
         elif (to, str(namespace), shard) in known:
             yield f"connections.{known[to, str(namespace), shard]} is shard {shard!r} of {namespace} already", name
         known.setdefault((to, str(namespace), shard), name)
@@ -219,7 +219,7 @@ def connection_links(data: Any, connection: Mapping[str, Any]) -> Iterator[tuple
         yield f"unknown policy {policy!r}{suggestion_or_list(policy, policies)}", ("policy",)
     first, *more = [key for key in CHOOSERS if connection.get(key)] or [""]
     for key in more:
-        yield f"{first} says already what happens to changes: keep one of the two", (key,)
+        yield f"{first} already decides what happens to changes: use one of the two", (key,)
     if connection.get("hash") and not connection.get("salt"):
         yield "is required for hashed columns: write ${env:INSTEP_SALT} and set it in .env", ("salt",)
     yield from _notice_links(data, connection)

@@ -189,7 +189,7 @@ class Project(AbstractContextManager["Project"]):
         """Return the changes that wait for a decision, or `all` changes; newest first.
 
         `search`: a part of the name of a connection, schema, table or column, or a regular expression after `re:`;
-        `tag`: of connections with this tag; `assignee`: that this person is to look after.
+        `tag`: of connections with this tag; `assignee`: assigned to this person.
         """
         return Changes(list_changes(self._backend, None, every=all, search=search, tag=tag, assignee=assignee))
 
@@ -204,7 +204,7 @@ class Project(AbstractContextManager["Project"]):
         return Records(self._backend.items(ListComments(find_change(self._backend, id).id)))
 
     def assign(self, change: Review | str, assignee: str) -> Review:
-        """Name who is to look after a change, "" for nobody; return the change. Errors: see `approve`."""
+        """Assign a change to a person, "" for nobody; return the change. Errors: see `approve`."""
         [id] = chosen((change,))
         return assign_change(self._backend, id, assignee)
 

@@ -161,7 +161,7 @@ class SyncResult:
         if self.ok:
             return self
         lines = "\n".join(f"{table}: {error}" for table, error in self.failed.items())
-        raise InstepError(f"run {self.run} is {self.status}\n{lines}", hint="correct what is named, then sync again")
+        raise InstepError(f"run {self.run} is {self.status}\n{lines}", hint="solve these problems, then sync again")
 
     def _repr_html_(self) -> str:
         rows = [

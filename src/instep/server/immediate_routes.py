@@ -69,7 +69,7 @@ def _document(query: type[GetObject]) -> Callable[[ServerContext, Caller, Any], 
         try:
             return read_document(server, who, query(request.name))
         except NotFound:
-            message = f"there is no {query.kind} {request.name!r} any more"
+            message = f"{query.kind} {request.name!r} no longer exists"
             raise ApiProblem(412, "precondition_failed", message, "read the list again") from None
 
     return read

@@ -46,7 +46,7 @@ class Commenting(ImmediateWork):
 
 
 class Assigning(ImmediateWork):
-    """Name who is to look after a change."""
+    """Assign a change to a person."""
 
     def execute(self, context: WriteContext, request: AssignChangeRequest, prepared: None) -> AnsweredChange:
         """Assign it; NotFound for a change that is not there, or that is hidden."""

@@ -183,7 +183,7 @@ class AnsweringMany(_BulkWork):
     def prepare(self, context: WriteContext, request: AnswerChangesRequest) -> Sequence[Review]:
         """Find the changes; InstepError for hashes of what is not approved."""
         if request.hash and request.answer != "approved":
-            raise InstepError("hash goes with the answer approved", hint="leave it out")
+            raise InstepError("`hash` is only for the answer `approved`", hint="leave it out")
         return super().prepare(context, request)
 
     def answer(self, context: WriteContext, request: AnswerChangesRequest, found: Sequence[Review]) -> ChangeAnswers:
@@ -217,7 +217,7 @@ class ReopeningMany(_BulkWork):
 
 
 class AssigningMany(_BulkWork):
-    """Name who is to look after many changes."""
+    """Assign many changes to a person."""
 
     recorded = ("assignee",)
 

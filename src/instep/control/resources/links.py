@@ -66,7 +66,7 @@ def _shard_problems(
 ) -> Iterator[tuple[Path, str]]:
     namespace = _namespace(project, section)
     if not namespace:
-        yield ("shard",), "needs a `namespace`, which it has in common with the other shards"
+        yield ("shard",), "needs a `namespace`, which it shares with the other shards"
         return
     place = _shard(project, section)
     connections = [user for kind, user in store.objects.users("shard", place) if kind == "connection"]

@@ -77,7 +77,7 @@ def to_roll_back(store: Store, id: str, *, wave: int = 0, connections: Sequence[
     course = Course(wave or rollout.wave, True, (), tuple(connections))
     if not to_take_back(store, rollout, course):
         raise InstepError(
-            f"rollout {rollout.id}: there is nothing to take back of {course.text.removesuffix(' back')}",
+            f"rollout {rollout.id}: there is nothing to roll back of {course.text.removesuffix(' back')}",
             hint=f"see `instep rollout status {rollout.id} --all`",
         )
     store.rollouts.check_allowed(rollout.id, FREE)

@@ -100,6 +100,6 @@ def patch_of(what: Mapping[str, Any], project: Project, store: Store, managed: M
     except (AttributeError, KeyError, TypeError, ValueError):
         pass  # told below, without repeating what was sent
     raise InstepError(
-        "what is to be rolled out is not understood",
+        "the change to roll out is not understood",
         hint="one of selection: [[on, public.refunds]], change: {verdict, kind, object, summary}, policy: {preset}",
     )

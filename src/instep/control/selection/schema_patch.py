@@ -161,7 +161,7 @@ class _Patching:
         column = table.by_name.get(name)
         if column is None:
             if name in touched:
-                raise self.locked(f"{table.path}.{name}", "it is not at the source any more")
+                raise self.locked(f"{table.path}.{name}", "it is no longer at the source")
             raise self.not_listed("column", f"{table.path}.{name}", [f"{table.path}.{c.name}" for c in table.live])
         target = SwitchTarget(table.schema, table, column)
         if patch.enabled is not None:
@@ -200,9 +200,7 @@ class _Patching:
         }
 
     def locked(self, path: str, why: str) -> Blocked:
-        return Blocked(
-            f"{path} is locked: {why or 'it is not at the source any more'}", hint="reload the schema config"
-        )
+        return Blocked(f"{path} is locked: {why or 'it is no longer at the source'}", hint="reload the schema config")
 
     def not_listed(self, what: str, path: str, every: Any) -> NotListed:
         return NotListed(

@@ -143,7 +143,7 @@ def targets(place: SwitchedConnection, objects: Sequence[str], matching: Sequenc
             raise InstepError(f"the pattern {text!r} matches nothing of {place.connection}", hint=_LISTED)
         found |= fits
     if not found:
-        raise InstepError("what is to be switched?", hint="name a schema, a table or a column, or --match PATTERN")
+        raise InstepError("nothing to switch was named", hint="name a schema, a table or a column, or --match PATTERN")
     return list(found.values())
 
 
@@ -295,7 +295,7 @@ _NEW_COLUMN: Mapping[Verb, str] = {
 
 def _of_table(place: SwitchedConnection, verb: Verb, table: Table, accepted: Table | None) -> tuple[str, ...]:
     if verb == "off":
-        return ("it is not read any more; its rows stay" if accepted else "it is not read",)
+        return ("it is no longer read; its rows stay" if accepted else "it is not read",)
     closed = place.now.schemas_off & {table.schema}
     first = "it is read again from the next sync on" if accepted else "it gets its first load at the next sync"
     return (f"its schema {table.schema} is off: it is not read until that is on",) if closed else (first,)
@@ -306,7 +306,7 @@ def _of_column(
 ) -> tuple[tuple[str, ...], tuple[tuple[str, str], str] | None]:
     """Return the effect on a column that is loaded already."""
     if verb == "off":
-        return ("it is not read any more; its values stay, new rows have NULL",), None
+        return ("it is no longer read; its values stay, new rows have NULL",), None
     if verb == "on":
         if column_is_on(place.now, table, column)[0]:
             return ("it is read already",), None

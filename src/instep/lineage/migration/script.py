@@ -218,7 +218,7 @@ def read(text: str, dialect: str) -> Script:
         text = _without_delimiters(text, problems)
         problems += (
             ScriptProblem(
-                text.count("\n", 0, m.start()) + 1, "what stands in an executable comment (/*! ... */) is not read"
+                text.count("\n", 0, m.start()) + 1, "the contents of an executable comment (/*! ... */) are not read"
             )
             for m in _EXECUTED.finditer(text)
         )

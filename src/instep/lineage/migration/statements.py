@@ -75,7 +75,7 @@ def _select(words: SqlWords) -> Iterator[Edit]:
             words.expect(",")
             yield SetPath(tuple(p.strip().strip('"') for p in (words.string() or "").split(",") if p.strip()))
         return
-    raise UnparsableStatement(f"what {name}() does is not known")
+    raise UnparsableStatement(f"the effect of {name}() is not known")
 
 
 def _set(words: SqlWords) -> Iterator[Edit]:
@@ -113,7 +113,7 @@ def _commit(words: SqlWords) -> Iterator[Edit]:
 
 def _rollback(words: SqlWords) -> Iterator[Edit]:
     if words.has("TO"):
-        raise UnparsableStatement("what a rollback to a savepoint takes back is not worked out")
+        raise UnparsableStatement("a rollback to a savepoint is not evaluated")
     yield Transaction("rollback")
 
 
@@ -128,7 +128,7 @@ def _alter(words: SqlWords) -> Iterator[Edit]:
     elif words.any(ROUTINES):
         return
     elif not words.any(_MADE_ASIDE) and not words.skip("DATABASE") and not words.has("TRIGGER"):
-        raise UnparsableStatement("what is altered is not known")
+        raise UnparsableStatement("the altered object is not known")
 
 
 def _rename(words: SqlWords) -> Iterator[Edit]:
@@ -155,7 +155,7 @@ def _drop(words: SqlWords) -> Iterator[Edit]:
         while words.skip(","):
             yield DropSchema(words.name())
     elif words.has("CASCADE") or words.skip("OWNED"):
-        raise UnparsableStatement("what goes with it (CASCADE) is not known")
+        raise UnparsableStatement("the objects that are dropped with it (CASCADE) are not known")
 
 
 def _drop_tables(words: SqlWords) -> Iterator[Edit]:
@@ -181,7 +181,7 @@ def _create(words: SqlWords) -> Iterator[Edit]:
     elif words.has("VIEW"):
         raise UnparsableStatement("the columns of a view are known once it is there")
     elif not (words.any(("SCHEMA", "DATABASE", "UNIQUE", "VIRTUAL")) or words.has(*_MADE_ASIDE)):
-        raise UnparsableStatement("what is created is not known")
+        raise UnparsableStatement("the created object is not known")
 
 
 def _create_table(words: SqlWords, kind: str) -> Iterator[Edit]:
@@ -212,7 +212,7 @@ def _body(words: SqlWords) -> tuple[list[ColumnDefinition], PrimaryKey | None]:
     key: PrimaryKey | None = None
     while not words.is_next(")"):
         if words.is_next("LIKE"):
-            raise UnparsableStatement("LIKE beside other columns is not worked out")
+            raise UnparsableStatement("LIKE with other columns is not evaluated")
         if is_constraint(words):
             key = constraint(words) or key
         else:
@@ -227,7 +227,7 @@ def _options(words: SqlWords) -> str | None:
     comment = None
     while words.next is not None:
         if words.is_next("INHERITS") or words.is_next("AS") or words.is_next("SELECT"):
-            raise UnparsableStatement(f"what {words.advance().upper} gives the table is not known")
+            raise UnparsableStatement(f"the columns that {words.advance().upper} gives the table are not known")
         if words.skip("COMMENT"):
             words.skip("=")
             comment = words.string()

@@ -23,7 +23,7 @@ class CommentChangeRequest(ImmediateRequest):
 
 @dataclass(frozen=True)
 class AssignChangeRequest(ImmediateRequest):
-    """Name who is to look after a change."""
+    """Assign a change to a person."""
 
     change: Name
     """The change's id, c-..."""
@@ -46,7 +46,7 @@ class SaveFilterRequest(ImmediateRequest):
     tag: NameText = ""
     """Only changes of connections with this tag."""
     assignee: NameText = ""
-    """Only changes that this person is to look after."""
+    """Only changes assigned to this person."""
     view: ChangeView | None = None
     """Only changes of this view."""
 

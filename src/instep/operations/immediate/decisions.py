@@ -78,12 +78,12 @@ class ChangesRequest(ImmediateRequest):
     tag: NameText = ""
     """Only changes of connections with this tag."""
     assigned_to: NameText = ""
-    """Only changes that this person is to look after."""
+    """Only changes assigned to this person."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AssignChangesRequest(ChangesRequest):
-    """Name who is to look after many changes: by id, or all that match the filters. With `dry_run` the response is a
+    """Assign many changes to a person: by id, or all that match the filters. With `dry_run` the response is a
     preview."""
 
     assignee: Annotated[str, Length(0, 80), LeadsTo("name")] = ""

@@ -39,7 +39,7 @@ class ListChanges(Query):
     tag: NameText = ""
     """Only changes of connections with this tag."""
     assignee: NameText = ""
-    """Only changes that this person is to look after."""
+    """Only changes assigned to this person."""
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ class UpgradeSourceRequest(Request):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.rollback and self.to:
-            raise InstepError("rollback goes to the version before", hint="leave `to` out, or rollback")
+            raise InstepError("rollback goes to the previous version", hint="leave `to` out, or rollback")
 
 
 SPEC = OperationSpec(

@@ -228,7 +228,7 @@ _LOOKS = re.compile(
 """Names and texts within a mapping that name a server, or say how it proves who it is. An IPv4 address may have fewer
 than four parts, and numbers of other bases."""
 _DOTS = {ord("\u3002"): "."}
-"""What names of hosts may have for a dot, beside what Unicode says is one."""
+"""Characters that names of hosts may have for a dot, beside those that Unicode itself maps to one."""
 
 
 def reach_of(section: type[Section], key: str) -> KeyReach | None:

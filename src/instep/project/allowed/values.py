@@ -219,7 +219,7 @@ def apprise(value: str, section: Any, shelves: Shelves) -> Refusals:
         yield (), f"must be of one of {', '.join(sorted(_SERVICES))}: of others {_ONLY_FILE}"
         return
     if "#" in value:
-        yield (), "has a #, behind which Apprise looks for options as well"
+        yield (), "has a #, after which Apprise reads options too"
         return
     query = rest.partition("?")[2]
     given = {unquote_plus(part.partition("=")[0]).lower() for part in re.split("[?&;]", query) if part}

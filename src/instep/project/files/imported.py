@@ -67,7 +67,7 @@ def imported(config: SchemaConfigDocument, primary: Mapping[str, tuple[str, ...]
     on = [exact(path) for schema, path, table in tables if schema.enabled and table.enabled]
     if config.schema_change_handling != "ALLOW_ALL" and on:
         out.keys["include"] = {"tables": on}
-        out.notes.append("include keeps out what has come since the export: take it out after the first sync")
+        out.notes.append("`include` excludes tables that were added since the export: remove it after the first sync")
     off = [f"{exact(name)}.*" for name, schema in config.schemas.items() if not schema.enabled]
     columns = [(path, table, n, c) for s, path, table in tables if s.enabled for n, c in table.columns.items()]
     hidden = [exact(f"{path}.{name}") for path, _, name, column in columns if not column.enabled]

@@ -147,7 +147,7 @@ def workbench(
     given = file if configuration or file.exists() else None
     found = read_configuration(file) if given else {}
     if state is not None and not state.exists():
-        raise ProjectError(f"{state} does not exist", hint="name a file with a JSON object: the state to begin from")
+        raise ProjectError(f"{state} does not exist", hint="name a file with a JSON object: the state to start from")
     for name in variables:
         if "=" in name:
             raise ProjectError(

@@ -129,8 +129,8 @@ def _database(actor: AirbyteActor, name: str, imported: ImportedProject) -> dict
     method = mapping_at(given, "replication_method", "replication")
     if slot := text_at(method, "replication_slot"):
         imported.note(
-            f"source {name}: instep makes a replication slot of its own; drop slot {slot} once Airbyte does not read "
-            f"it any more, because the server keeps its log for it"
+            f"source {name}: instep makes a replication slot of its own; drop slot {slot} once Airbyte no longer "
+            f"reads it, because the server keeps its log for it"
         )
     return server.section(imported, f"source {name}", actor.where)
 
@@ -434,7 +434,7 @@ class _Connection:
         if len(schemas) > 1 and self._given.namespace != "destination":
             self._note(f"its tables come from {len(schemas)} schemas and go into one namespace, its name")
         if "${" in namespace:
-            self._note(f"its namespace {namespace} is made of what only Airbyte knows: it is its name")
+            self._note(f"its namespace {namespace} depends on values that only Airbyte has: its name is used instead")
             namespace = ""
         prefix = self._given.prefix
         bare = Counter(path.rpartition(".")[2] for path in self._tables)

@@ -92,7 +92,7 @@ def include_of(paths: list[str], *, everything: bool) -> dict[str, Any]:
     return {} if everything or not paths else {"include": {"tables": [exact(path) for path in paths]}}
 
 
-INCLUDED = "`include` keeps out new tables: take it out after the first sync, and the policy decides about them"
+INCLUDED = "`include` excludes new tables: remove it after the first sync, and the policy decides about them"
 
 
 def interval_of(minutes: int) -> tuple[str, str]:
@@ -106,7 +106,7 @@ def interval_of(minutes: int) -> tuple[str, str]:
         return "0 0 1 * *", f"every {days} days became the first of each month"
     return (
         f"0 0 */{days} * *",
-        f"every {minutes / DAY_MINUTES:g} days became `0 0 */{days} * *`, which begins anew each month",
+        f"every {minutes / DAY_MINUTES:g} days became `0 0 */{days} * *`, which starts over each month",
     )
 
 
@@ -115,7 +115,7 @@ def cron_of(text: str) -> tuple[str, str, str]:
     zone = _ZONE.search(text)
     fields = (text[: zone.start()] if zone else text).upper().split()
     if len(fields) not in (5, 6, 7):
-        return "", "", f"{text!r} is no cron line"
+        return "", "", f"{text!r} is not a cron line"
     if len(fields) > 5:
         seconds, *fields = fields
         year = fields.pop() if len(fields) == 6 else "*"

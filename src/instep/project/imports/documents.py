@@ -81,9 +81,9 @@ def parse_json(text: str, where: str) -> Any:
         place = f"line {error.lineno}, column {error.colno}"
         raise ProjectError(f"{where} is not JSON ({place})", hint="export it again; YAML is not read") from None
     except RecursionError:
-        raise ProjectError(f"{where} is nested too deeply", hint="this is no export") from None
+        raise ProjectError(f"{where} is nested too deeply", hint="this is not an export") from None
     except ValueError:
-        raise ProjectError(f"{where} has a number that is too long", hint="this is no export") from None
+        raise ProjectError(f"{where} has a number that is too long", hint="this is not an export") from None
 
 
 def text_at(data: Any, *names: str) -> str:

@@ -57,7 +57,7 @@ def read_export(documents: Sequence[ExportDocument]) -> FivetranExport:
             export.schemas[owners[0]] = tree
         else:
             hint = "put the connection's id into the file's name"
-            export.notes.append(f"{document.file}: whose schema config this is is not clear: {hint}")
+            export.notes.append(f"{document.file}: it is not clear whose schema config this is: {hint}")
     if not (export.connections or export.destinations):
         files = ", ".join(document.file for document in documents)
         raise ProjectError(
@@ -194,8 +194,8 @@ def _source(
         found.note(f"source {name}: it was reached by {method}: instep connects directly, or through SSH")
     if slot := text_at(config, "replication_slot"):
         found.note(
-            f"source {name}: instep makes a replication slot of its own; drop slot {slot} once Fivetran does not read "
-            f"it any more, because the server keeps its log for it"
+            f"source {name}: instep makes a replication slot of its own; drop slot {slot} once Fivetran no longer "
+            f"reads it, because the server keeps its log for it"
         )
     if text_at(config, "tunnel_host"):
         found.note(f"source {name}: Fivetran's SSH key stays with it: make a key pair, and admit it at the SSH server")

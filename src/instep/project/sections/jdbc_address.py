@@ -46,7 +46,7 @@ _PART = re.compile(r"[^\s?&;#%@\\(){}=]*")
 
 
 def subprotocol_of(url: str) -> str:
-    """Return `postgresql` of `jdbc:postgresql://...`; raises ProjectError for what is no JDBC URL."""
+    """Return `postgresql` of `jdbc:postgresql://...`; raises ProjectError for what is not a JDBC URL."""
     return _split(url)[0]
 
 
@@ -54,7 +54,7 @@ def _split(url: str) -> tuple[str, str]:
     match = _SHAPE.fullmatch(url)
     if match is None:
         raise ProjectError(
-            "`url` is no JDBC URL", hint="write jdbc:SUBPROTOCOL:..., as the driver's documentation has it"
+            "`url` is not a JDBC URL", hint="write jdbc:SUBPROTOCOL:..., as the driver's documentation shows"
         )
     return match[1].lower(), match[2]
 
@@ -100,7 +100,7 @@ def _authorities(subprotocol: str, rest: str) -> Iterator[str]:
 
 
 def url_options(url: str) -> Iterator[str]:
-    """Yield the names of the options that a URL sets; ProjectError for what is no JDBC URL."""
+    """Yield the names of the options that a URL sets; ProjectError for what is not a JDBC URL."""
     return _inside(*_split(url))
 
 

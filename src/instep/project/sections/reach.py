@@ -68,7 +68,7 @@ def _text_of(file: str) -> str:
 def _no_option(value: str | Reference) -> str | Reference:
     """Refuse what the program `ssh` could take for an option."""
     if isinstance(value, str) and not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._:@+-]*", value):
-        raise _wrong(f"{value!r} is no name of a host or a user")
+        raise _wrong(f"{value!r} is not the name of a host or user")
     return value
 
 

@@ -84,7 +84,7 @@ def sort_term(text: str) -> SortTerm:
     if direction.lower() not in ("asc", "desc"):
         name, direction = text.strip(), "asc"
     if not name.strip():
-        raise SchemaError(f"{text!r} is no column to sort by", hint="write a column, or a column and asc or desc")
+        raise SchemaError(f"{text!r} is not a column to sort by", hint="write a column, or a column and asc or desc")
     return name.strip(), direction.lower()
 
 

@@ -120,7 +120,7 @@ def why_over(name: OldName, there: Catalog, now: datetime, fold: Callable[[str],
     """Return why an old name has come to its end; "" if it has not."""
     table = there.get(name.table)
     if table is None or not is_present(name, there):
-        return "what it stood for is gone"
+        return "the object it stood for is gone"
     columns, tables = table.columns, (t for t in there.tables if t.schema == table.schema)
     if fold(name.old) in {fold(one.name) for one in (columns if name.column else tables)}:
         return f"another {'column' if name.column else 'table'} is called so"

@@ -156,7 +156,7 @@ def free(guards: Guards) -> str:
 
 
 def _uses(layout_guards: Iterable[LayoutGuard]) -> str:
-    return f"{' and '.join(g.use for g in layout_guards)} stands on it"
+    return f"it is used by {' and '.join(g.use for g in layout_guards)}"
 
 
 def _free(layout_guards: Iterable[LayoutGuard]) -> str:

@@ -67,7 +67,7 @@ def reads(
     replaced under its name is not read until that is accepted, as its rows would mix with those of another table;
     `paused` names more such tables, where ids cannot tell."""
     pairs = pair(accepted, source)
-    gone = {t.ref: f"{t.path} is not in the source any more, or not readable" for t in pairs.removed}
+    gone = {t.ref: f"{t.path} is no longer in the source, or not readable" for t in pairs.removed}
     again = [t for t, _ in pairs.replaced] + [t for t, _ in pairs.same if t.ref in paused]
     gone |= {t.ref: f"{t.path} was replaced by another table of that name" for t in again}
     same = sorted((p for p in pairs.same if p[0].ref not in gone), key=lambda p: p[0].ref)

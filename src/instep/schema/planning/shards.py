@@ -122,7 +122,7 @@ class _ShardedPlan:
         """Rename the column if no other shard has either name; otherwise move this shard's values to another column."""
         column = self.columns.get(old)
         if column is None:
-            raise IllegalChange(f"column {old} of table {self.after.path} is not there any more: plan again")
+            raise IllegalChange(f"column {old} of table {self.after.path} no longer exists: plan again")
         if new in self.columns or self.inputs.holders(old):
             self.moves.append((old, new))
             self.carried[new] = column.type

@@ -36,10 +36,10 @@ from instep.schema.policy.policy import Decision, Modifiers, Removed
 
 RULE = "undo"
 NEVER: Mapping[str, str] = {
-    "schema.added": "it holds nothing itself: undo the tables that came with it",
-    "schema.removed": "it holds nothing itself: undo the removal of its tables",
+    "schema.added": "a schema holds no data itself: undo the tables that were added with it",
+    "schema.removed": "a schema holds no data itself: undo the removal of its tables",
     "table.replaced": "the rows of the new generation are those of another table",
-    "column.retyped": "its values were cast to the new type, and what they were before is not kept in the column",
+    "column.retyped": "its values were cast to the new type, and the column does not keep the earlier values",
     "column.reordered": "columns are in the source's order",
     "key.changed": "rows were reloaded under the new key",
     "key.removed": "rows were reloaded without the key",
@@ -295,7 +295,7 @@ def _column(applied: Applied, change: Any, now: Catalog, moved: tuple[Refs, Name
     known = was.by_name.get(change.after.name) if was else None
     column = known and _column_today(known, table)
     if column is None:
-        raise _since(applied, f"column {path}.{change.after.name} is not there any more")
+        raise _since(applied, f"column {path}.{change.after.name} no longer exists")
     if column.retained:
         raise _since(applied, f"column {path}.{column.name} is no longer at the source and is only retained")
     return _altered(applied, change, table, ref, column, moved[1].get((table.ref, column.name), column.name))
@@ -350,7 +350,7 @@ def _fact(applied: Applied, change: Any, ref: Ref, at: Column, name: str) -> Cha
 
 def _existing_table(applied: Applied, table: Table | None, path: str) -> Table:
     if table is None:
-        raise _since(applied, f"table {path} is not there any more")
+        raise _since(applied, f"table {path} no longer exists")
     return table
 
 

@@ -37,9 +37,9 @@ TABLE, STOP = PresetCell("pause_table"), PresetCell("pause_connection")
 
 PRESETS = ("allow_all", "allow_columns", "block_all", "propagate_all", "propagate_columns", "approve", "stop")
 PRESET_TEXTS: Mapping[str, str] = {
-    "allow_all": "new tables and columns come by themselves; what the source removes stays at the destination",
-    "allow_columns": "new columns come by themselves, new tables do not; what the source removes stays",
-    "block_all": "new tables and columns stay out, renames wait for a review; what the source removes stays",
+    "allow_all": "new tables and columns are added automatically; what the source removes stays at the destination",
+    "allow_columns": "new columns are added automatically, new tables are not; what the source removes stays",
+    "block_all": "new tables and columns are left out, renames wait for a review; what the source removes stays",
     "propagate_all": "new tables, new columns and renames are applied, and removed columns are dropped",
     "propagate_columns": "changes of columns are applied, and removed columns dropped; new tables are left pending",
     "approve": "every change of tables, columns and types waits for a person",

@@ -116,7 +116,7 @@ class ServedObjects:
             if _is_stored(kind):
                 if (stored := self._documents.get(kind, name)) is None:
                     what = "connection without a source" if kind == "foreign" else kind
-                    raise Conflict(f"there is no {what} {name} any more", hint="read it again, then repeat the change")
+                    raise Conflict(f"{what} {name} no longer exists", hint="read it again, then repeat the change")
                 return self._put(kind, name, merged(stored.spec, patch), who)
             assert _is_managed(kind)
             spec = merged(self.objects.get(kind, name).spec, patch)

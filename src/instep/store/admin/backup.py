@@ -178,7 +178,7 @@ def restore(database: Database, lines: Iterable[str], *, replace: bool = False) 
         reader = _DumpReader(connection)
         head = reader.json(next(given, ""))
         if not isinstance(head, dict) or head.get("format") != FORMAT:
-            raise ProjectError("this is no backup of a store", hint="name a file that `instep db backup` has made")
+            raise ProjectError("this is not a backup of a store", hint="name a file that `instep db backup` has made")
         _build(connection, str(head["version"]))
         end = reader.tables(given)
         if reader.counts != end["end"]["rows"]:

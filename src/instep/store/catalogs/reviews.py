@@ -131,7 +131,7 @@ class Reviews:
     def _decide(self, transaction: Connection, found: Sequence[Review], status: ReviewStatus, who: str) -> list[Review]:
         for review in found:
             if review.status not in EXISTING:
-                hint = "see `instep changes list --all`: what an undo has rejected has an id of its own there"
+                hint = "see `instep changes list --all`: changes that an undo rejected have their own ids there"
                 raise Conflict(over(review), hint=hint if review.status == "applied" else "see `instep changes list`")
         values = {"status": status, "decided_by": who, "decided_at": self._db.now(), "snoozed_until": None}
         return self._set(transaction, found, values)

@@ -198,7 +198,7 @@ class Database:
             return None
         if free >= LEAST_FREE:
             return None
-        hint = f"free some space at {self.file}, then run the command again; what was committed before is whole"
+        hint = f"free some space at {self.file}, then run the command again; everything committed before is intact"
         return self._error(f"the disk is full ({free:,} bytes are free)", hint)
 
     def _error(self, cause: str, hint: str) -> ConnectError:
@@ -211,14 +211,14 @@ def _parse(url: str) -> URL:
     try:
         made = make_url(url)
     except ArgumentError:
-        raise ProjectError("store: this is no database URL", hint="write sqlite:///.instep/state.db") from None
+        raise ProjectError("store: this is not a database URL", hint="write sqlite:///.instep/state.db") from None
     if made.get_backend_name() == "sqlite":
         return made
     if made.drivername == "postgres":
         raise ProjectError("store: `postgres` names no kind of database", hint="write postgresql://user@host/database")
     if not _HOST.fullmatch(made.host or "") or "@" in (made.database or ""):
         hint = "percent-encode its password: @ is %40, / is %2F, : is %3A, a space is %20"
-        raise ProjectError("store: the URL does not say which host and database it means", hint=hint)
+        raise ProjectError("store: the URL does not name a host and a database", hint=hint)
     return made
 
 

@@ -62,7 +62,7 @@ class Keyring:
         if found is None:
             raise ProjectError(
                 f"the master key {id!r} is missing, which secrets of this store are sealed with",
-                hint=f"add it behind the current one in the key file, or in {VARIABLE} and start again, "
+                hint=f"add it after the current one in the key file, or in {VARIABLE} and start again, "
                 "then run `instep secrets rotate`",
             )
         return found
@@ -136,7 +136,7 @@ def parse(text: str, where: str) -> dict[str, bytes]:
 def new_key(id: str) -> str:
     """Return a line for `INSTEP_KEYS` or the file."""
     if not _ID.fullmatch(id) or id == INSECURE:
-        raise ProjectError(f"{id!r} is no id for a key", hint="use letters, digits, _, . and -, such as k2")
+        raise ProjectError(f"{id!r} is not a valid key id", hint="use letters, digits, _, . and -, such as k2")
     return f"{id}:{base64.b64encode(secrets.token_bytes(BYTES)).decode()}"
 
 

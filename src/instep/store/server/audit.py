@@ -105,7 +105,7 @@ def _broken(entry: AuditEntry, number: int, head: str) -> str:
         return f"entry {number + 1} is missing"
     if entry.previous != head:
         return f"entry {entry.number} does not follow entry {number}"
-    return "" if entry.digest == entry.sealed() else f"entry {entry.number} is not what was written"
+    return "" if entry.digest == entry.sealed() else f"entry {entry.number} was changed after it was written"
 
 
 RETENTION = timedelta(hours=24)

@@ -98,7 +98,7 @@ class StoredResources:
         if expected is None or version == expected:
             return
         if found is None:
-            raise Conflict(f"{kind} {name} does not exist any more", hint="read the list again")
+            raise Conflict(f"{kind} {name} no longer exists", hint="read the list again")
         if expected == 0:
             raise Conflict(f"{kind} {name} exists already", hint="choose another name, or change the one there is")
         raise Conflict(

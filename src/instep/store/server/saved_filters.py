@@ -37,7 +37,7 @@ class SavedFilters:
             self._delete(transaction, key, name)
             number = select(func.count()).select_from(saved_filters).where(saved_filters.c.key == key)
             if transaction.execute(number).scalar_one() >= MOST:
-                raise Blocked(f"there are {MOST} saved filters already", hint="delete one that is not needed any more")
+                raise Blocked(f"there are {MOST} saved filters already", hint="delete one that is no longer needed")
             saved = SavedFilter(name, dict(filter), self._db.now())
             transaction.execute(insert(saved_filters).values(key=key, **vars(saved)))
             return saved

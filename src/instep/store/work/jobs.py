@@ -288,13 +288,11 @@ class Jobs:
         with self._db.write() as transaction:
             job = self._get(transaction, job_id)
             if job.status not in ("failed", "dead", "cancelled"):
-                raise Conflict(
-                    f"job {job.id} is {job.status}: there is nothing to try again", hint="see `instep queue`"
-                )
+                raise Conflict(f"job {job.id} is {job.status}: there is nothing to retry", hint="see `instep queue`")
             command = policy_of(job.kind).retry_command
             if command and who != job.who:
                 raise Conflict(
-                    f"job {job.id} ({job.kind}) was asked for by {job.who or 'nobody'}, for whom alone it counts",
+                    f"job {job.id} ({job.kind}) was requested by {job.who or 'nobody'}, and nobody else can retry it",
                     hint=f"ask for it again: `{command}`",
                 )
             if twin := _waiting(transaction, job.connection, job.kind, job.key):

@@ -209,7 +209,7 @@ class Rollouts:
         with self._db.write() as transaction:
             row = _one(transaction, id)
             if row.status not in ("ready", "running", "halted", "stopped"):
-                raise Conflict(f"rollout {row.id} is {row.status}: nothing of it would begin", hint=_NEXT[row.status])
+                raise Conflict(f"rollout {row.id} is {row.status}: no part of it would start", hint=_NEXT[row.status])
             self._set(transaction, row.id, status="stopped", why=why)
             return _rollout(_one(transaction, row.id))
 
@@ -286,11 +286,11 @@ class Rollouts:
 
 
 _NEXT: Mapping[RolloutStatus, str] = {
-    "ready": "`instep rollout advance` begins the next wave",
+    "ready": "`instep rollout advance` starts the next wave",
     "running": "wait for the process that carries it on",
-    "stopped": "`instep rollout resume` goes on, `instep rollout rollback` takes a wave back",
-    "halted": "look at what the gates have found: resume, skip connections, or roll the wave back",
-    "partial": "`instep rollout resume` tries again what is not done",
+    "stopped": "`instep rollout resume` continues, `instep rollout rollback` takes a wave back",
+    "halted": "check the findings of the gates, then resume, skip connections, or roll the wave back",
+    "partial": "`instep rollout resume` tries unfinished connections again",
     "done": "nothing is left to do; make a new one for another change",
 }
 

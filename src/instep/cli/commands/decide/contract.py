@@ -124,7 +124,7 @@ def take_over(
     from instep.control.contracts import Hold, contract_keys
 
     if action not in get_args(Hold):
-        raise typer.BadParameter(f"{action!r} is none of {', '.join(get_args(Hold))}", param_hint="--action")
+        raise typer.BadParameter(f"{action!r} is not one of {', '.join(get_args(Hold))}", param_hint="--action")
     with open_app() as app:
         name = one_connection(app, connection)
         found = contract_keys(app.project, app.store, name, file, cast("Hold", action))

@@ -174,7 +174,7 @@ def check(
     """
     levels = tuple(fail_on or ("review",))
     if wrong := [w for w in levels if w not in LEVELS]:
-        raise typer.BadParameter(f"{wrong[0]!r} is none of {', '.join(LEVELS)}", param_hint="--fail-on")
+        raise typer.BadParameter(f"{wrong[0]!r} is not one of {', '.join(LEVELS)}", param_hint="--fail-on")
     given = scripts(files or [], base)
     with open_app() as app:
         checked = _checked(app, connection or [], dialect, given)
@@ -344,7 +344,7 @@ def _lines(checked: Checked, levels: Sequence[str]) -> Iterator[tuple[str, str]]
     yield from ((f"  settles what waits: {text}", "") for text in found.settled)
     yield from ((f"  {n.at}: note: {n.why}", "yellow") for n in found.notes)
     yield from ((f"  {u.at}: not understood: {u.why}", "yellow") for u in found.unread)
-    yield from ((f"  {e.at}: {e.why} is no table of {found.connection}", "dim") for e in found.elsewhere)
+    yield from ((f"  {e.at}: {e.why} is not a table of {found.connection}", "dim") for e in found.elsewhere)
     if checked.unjudged:
         yield f"  {checked.unjudged}", "yellow"
 

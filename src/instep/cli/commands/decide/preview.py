@@ -28,19 +28,17 @@ def register(app: typer.Typer) -> None:
 def preview(
     change: Annotated[str, typer.Argument(help="A change's id (c-...).")],
     publish: Annotated[
-        bool, typer.Option("--publish", help="Then approve the change and do to the tables what was previewed.")
+        bool, typer.Option("--publish", help="Then approve the change and make the previewed changes to the tables.")
     ] = False,
     allow: AllowDestructive = None,
-    exit_code: Annotated[
-        bool, typer.Option("--exit-code", help="Exit with 2 if a model does not run any more.")
-    ] = False,
+    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit with 2 if a model no longer runs.")] = False,
 ) -> None:
     """Try a waiting change on a copy of the destination's tables, and compare.
 
-    The copy names the same files, so that no row is copied, and is thrown away afterwards. It shows what becomes of the
-    columns and rows, and how the answers of the connection's `downstream` models differ. Iceberg only.
+    The copy refers to the same data files, so no row is copied, and it is deleted afterwards. Shows how columns, rows
+    and the results of the connection's `downstream` models would change. Iceberg only.
 
-    With --publish the change is then approved and carried out, if the tables are still those of the preview.
+    With --publish the change is then approved and carried out, if the tables have not changed since the preview.
     """
     with open_backend() as backend:
         found = backend.query(GetChange(change))

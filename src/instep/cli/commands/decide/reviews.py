@@ -134,7 +134,7 @@ def reopen(
 ) -> None:
     """Take back answers and snoozes: the changes wait for a review again.
 
-    What is applied already is taken back by `instep undo`. Filters find answered changes; name a snoozed one by its id.
+    `instep undo` takes back an applied change. Filters find answered changes; name a snoozed one by its id.
     """
     from instep.backends.calls import reopen_changes
 
@@ -182,7 +182,7 @@ def comment(
     id: Annotated[str, typer.Argument(help="A change's id from `changes list`.")],
     text: Annotated[str, typer.Argument(help="The comment.")],
 ) -> None:
-    """Comment on a change; `changes show` has its comments."""
+    """Comment on a change; `changes show` lists the comments."""
     from instep.backends.calls import comment_change
 
     with open_backend() as backend:
@@ -191,14 +191,14 @@ def comment(
 
 
 def assign(
-    assignee: Annotated[str, typer.Option("--to", metavar="NAME", help="Who is to look after them; '' for nobody.")],
+    assignee: Annotated[str, typer.Option("--to", metavar="NAME", help="The person to assign them to; '' for nobody.")],
     ids: ChangeIds = None,
     match: ChangeMatch = None,
     kind: ChangeKind = None,
     table: ChangeTable = None,
     connection: OnlyConnection = None,
 ) -> None:
-    """Name who is to look after changes."""
+    """Assign changes to a person."""
     from instep.backends.calls import assign_changes
 
     with open_backend() as backend:

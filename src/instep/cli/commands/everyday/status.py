@@ -179,8 +179,7 @@ def query(
 ) -> None:
     """Query a destination in SQL.
 
-    Of the tables that the query names, only the columns, files and row groups that it can use are read (DuckDB over
-    Arrow).
+    Reads only the columns, files and row groups that the query needs (DuckDB over Arrow).
     """
     from instep.sync.query import ask, write_rows
 

@@ -67,7 +67,7 @@ def _document(result: TablesResult) -> dict[str, Any]:
 
 def _show(out: Screen, found: TablesResult) -> None:
     if not found.tables:
-        out.print("no tables: `instep plan` shows what a sync would bring")
+        out.print("no tables: `instep plan` shows what a sync would load")
         return
     _grid(out, TABLE_HEAD, [_line(one) for one in found.tables])
     for table in found.tables:

@@ -213,7 +213,7 @@ def status(
 def advance(id: Id = None, every: Every = False) -> None:
     """Start the next wave, or continue an unfinished one.
 
-    Ends at a gate that does not pass. If a worker runs, it does the work and this command follows it.
+    Stops at a gate that does not pass. If a worker runs, it does the work and this command follows it.
     """
     from instep.operations.immediate.rollouts import AdvanceRolloutRequest
 

@@ -116,7 +116,7 @@ def set_cursor(
     start: Annotated[str, typer.Option("--from", help="Start the first read at this value.")] = "",
     dry_run: DryRun = False,
 ) -> None:
-    """Change the cursor that a table is read by, or remove it.
+    """Change or remove a table's cursor.
 
     Checks the column's type and NULLs. The next sync starts over with the new cursor.
     """

@@ -33,8 +33,8 @@ def register(app: typer.Typer) -> None:
 def status() -> None:
     """Show the engine of this project: its commands, memory and Spark session.
 
-    The first sync on a terminal starts it where Spark reads the rows, with INSTEP_RESIDENT=on any first command, or
-    `instep engine start`; it ends after `engine_idle` of rest.
+    With `engine: spark` the first sync on a terminal starts it. INSTEP_RESIDENT=on lets any first command start it. It
+    ends after `engine_idle` without work.
     """
     from instep.engine.client import ask
 
@@ -45,7 +45,7 @@ def status() -> None:
 def start() -> None:
     """Start the engine, in which later commands of the project run.
 
-    They start at once and find Spark's session warm. --no-engine and INSTEP_RESIDENT=off do without.
+    They start at once and reuse its warm Spark session. --no-engine and INSTEP_RESIDENT=off run commands without it.
     """
     from instep.engine.client import NoEngine, ask
     from instep.engine.client import start as start_engine
@@ -56,8 +56,8 @@ def start() -> None:
             start_engine(project)
         except NoEngine as error:
             raise SetupError(
-                f"the engine of {project} does not start: {str(error).strip() or 'it said nothing'}",
-                hint="commands run without it, too: --no-engine",
+                f"the engine of {project} does not start: {str(error).strip() or 'it gave no reason'}",
+                hint="--no-engine runs commands without it",
             ) from error
     status()
 
@@ -65,14 +65,14 @@ def start() -> None:
 def stop() -> None:
     """Stop the engine once its running commands have ended.
 
-    One that does not answer is ended, and the commands that it runs with it.
+    An engine that does not answer is killed, together with the commands that it runs.
     """
     from instep.engine.client import stop as stop_engine
 
     found, is_killed = stop_engine(_project(), say)
     running = len(found["commands"]) if found else 0
     text = f"the engine ends with its last command; {running} run" if running else "the engine stops"
-    ended = "the engine was ended: commands that it ran go on with what was begun when they are run again"
+    ended = "the engine was killed; run its commands again to continue what they started"
     emit(_document(found), lambda out: out.write(text if found else ended if is_killed else _NONE))
 
 

@@ -12,7 +12,7 @@ LEVELS = ("debug", "info", "warning", "error")
 
 def _one_of(value: str, known: tuple[str, ...]) -> str:
     if value not in known:
-        raise typer.BadParameter(f"{value!r} is none of {', '.join(known)}")
+        raise typer.BadParameter(f"{value!r} is not one of {', '.join(known)}")
     return value
 
 

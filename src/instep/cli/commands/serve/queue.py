@@ -77,7 +77,7 @@ def list_jobs(
     `queue show` shows a job's result.
     """
     if wrong := [s for s in status or () if s not in STATUSES]:
-        raise typer.BadParameter(f"{wrong[0]!r} is none of {', '.join(STATUSES)}", param_hint="--status")
+        raise typer.BadParameter(f"{wrong[0]!r} is not one of {', '.join(STATUSES)}", param_hint="--status")
     with open_backend() as backend:
         query = ListQueue(connection, tuple(status or ()))  # type: ignore[arg-type]
         listing = backend.listing(query, limit)

@@ -339,12 +339,12 @@ def revoke(key: KeyId) -> None:
 
 @keys.command(epilog=examples("instep keys password k-3f9a21c07b11", "instep keys password --server URL"))
 def password(
-    key: Annotated[str | None, typer.Argument(help="An API key's id (k-...); without it, one's own.")] = None,
+    key: Annotated[str | None, typer.Argument(help="An API key's id (k-...); the default is your own.")] = None,
 ) -> None:
     """Set the password that signs in to the web page with the key's name.
 
-    Asks for it; without a terminal the first line of standard input is it. One's own takes the old one, in the line
-    before.
+    Prompts for the password; without a terminal it is read from standard input. To change your own you enter the old
+    one first (on a line of its own).
     """
     from instep.operations.immediate.people import ChangePasswordRequest, SetPasswordRequest
 
@@ -398,9 +398,9 @@ def check(
     with open_app() as app:
         found = app.store.audit.check()
         known = not head or app.store.audit.holds(head)
-    broken = found.broken or ("" if known else f"no entry has the digest {head}: entries at the end were taken away")
+    broken = found.broken or ("" if known else f"no entry has the digest {head}: entries at the end were removed")
     data = {**asdict(found), "broken": broken}
-    text = f"broken: {broken}" if broken else f"{found.entries:,} entries hold together; the last one is {found.head}"
+    text = f"broken: {broken}" if broken else f"{found.entries:,} entries are intact; the last one is {found.head}"
     emit(data, lambda out: out.write(text, "red" if broken else ""))
     if broken:
         raise fail(1)
@@ -443,7 +443,7 @@ class EmbeddedWorker:
             try:
                 worker.run()
             except Exception:
-                _log.exception("the worker has failed; it is begun again in %.0f s", AGAIN)
+                _log.exception("the worker has failed; it is started again in %.0f s", AGAIN)
                 self._ending.wait(AGAIN)
 
     def stop(self) -> None:

@@ -38,8 +38,8 @@ def ui(
 ) -> None:
     """Open the web page of this project, without an account.
 
-    It is served on loopback until Ctrl-C, with a worker for what the page asks for. The link that is printed signs in
-    once, within 15 minutes; what is done through it is recorded under the name of your account on this machine.
+    It is served on loopback until Ctrl-C, with a worker that runs the jobs you start there. The printed link signs in
+    once, within 15 minutes; your actions are recorded under the name of your account on this machine.
     """
     from instep.bootstrap import open_page
 

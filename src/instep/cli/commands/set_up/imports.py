@@ -92,8 +92,8 @@ def airbyte(
 ) -> None:
     """Write a project from an Airbyte configuration.
 
-    FILES are answers of its API or Terraform states. Secrets become references, and are listed; so is what cannot be
-    taken over. See docs/guides/other-products.md.
+    FILES are responses of its API or Terraform states. Secrets become references. Lists the secrets to set and what
+    cannot be converted. See docs/guides/other-products.md.
     """
     _import("airbyte", files, into, connector or [], warehouse, dry_run=dry_run)
 
@@ -107,8 +107,8 @@ def airbyte(
 def fivetran(files: Files, into: Into = None, warehouse: Warehouse = "", dry_run: DryRun = False) -> None:
     """Write a project from a Fivetran account.
 
-    FILES are answers of its management API. Secrets become references, and are listed; so is what cannot be taken
-    over. See docs/guides/other-products.md.
+    FILES are responses of its management API. Secrets become references. Lists the secrets to set and what cannot be
+    converted. See docs/guides/other-products.md.
     """
     _import("fivetran", files, into, [], warehouse, dry_run=dry_run)
 

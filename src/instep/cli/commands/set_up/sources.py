@@ -100,15 +100,14 @@ def upgrade(
         Path | None, typer.Option("--metadata", metavar="FILE", help="A metadata.yaml with `breakingChanges`.")
     ] = None,
     rollback: Annotated[
-        bool, typer.Option("--rollback", help="Go back to the version before, and to the states of that moment.")
+        bool, typer.Option("--rollback", help="Go back to the previous version and the states of that time.")
     ] = False,
     dry_run: DryRun = False,
 ) -> None:
     """Upgrade the connector of a source, or go back.
 
-    Asks both versions for their specification and streams first, and shows what differs: configuration, types, what
-    goes, how rows are written, states; then what that does to each connection and its models. Writes the version into
-    instep.yml; the states stay.
+    Compares both versions first: configuration, types, removed streams and columns, how rows are written, states. Then
+    shows what that changes in each connection and its models. Writes the version into instep.yml; the states stay.
     """
     from instep.project.load import text_of
 

@@ -32,7 +32,7 @@ def remove(
 
     spec = immediate_specs().get(f"delete_{kind}")
     if spec is None:
-        raise typer.BadParameter(f"{kind!r} is none of source, destination, policy, channel", param_hint="KIND")
+        raise typer.BadParameter(f"{kind!r} is not one of source, destination, policy, channel", param_hint="KIND")
     with open_backend() as backend:
         operations = backend.operations
         done = (operations.rehearse if dry_run else operations.perform)(spec.request(name=name))  # type: ignore[call-arg]
