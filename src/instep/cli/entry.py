@@ -194,17 +194,17 @@ def _command(arguments: list[str]) -> str:
 
 def _value(arguments: list[str], long: str, short: str) -> str:
     """Return the last value of an option, "" if it is not there."""
-    found = ""
+    value = ""
     for one, following in zip(arguments, [*arguments[1:], ""], strict=True):
         if one == "--":
             break
         if one in (long, short):
-            found = following
+            value = following
         elif one.startswith(f"{long}="):
-            found = one.removeprefix(f"{long}=")
+            value = one.removeprefix(f"{long}=")
         elif one.startswith(short) and not one.startswith("--"):
-            found = one.removeprefix(short)
-    return found
+            value = one.removeprefix(short)
+    return value
 
 
 if __name__ == "__main__":

@@ -23,8 +23,8 @@ _STYLES = {"failed": "bold red", "blocked": "yellow", "running": "cyan", "done":
 
 
 def counts_of(members: Sequence[RolloutMember]) -> dict[str, int]:
-    found = Counter[str](m.status for m in members)
-    return {status: found[status] for status in ORDER if found[status]}
+    counts = Counter[str](m.status for m in members)
+    return {status: counts[status] for status in ORDER if counts[status]}
 
 
 def rollout_document(made: RolloutDetails, members: Sequence[RolloutMember], *, every: bool) -> dict[str, Any]:

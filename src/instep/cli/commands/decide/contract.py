@@ -72,17 +72,17 @@ def check(
 
     with open_app() as app:
         name = one_connection(app, connection)
-        found = checked(file, _catalog(app, name, recorded=recorded))
-    breaches = [f for f in found if f.breach]
+        differences = checked(file, _catalog(app, name, recorded=recorded))
+    breaches = [f for f in differences if f.breach]
     data = {
         "connection": name,
         "file": str(file),
         "compared": "accepted" if recorded else "source",
         "within": not breaches,
         "breaches": [*map(asdict, breaches)],
-        "notes": [asdict(f) for f in found if not f.breach],
+        "notes": [asdict(f) for f in differences if not f.breach],
     }
-    emit(data, lambda out: _show(out, file, found))
+    emit(data, lambda out: _show(out, file, differences))
     if breaches:
         raise fail(CHANGES)
 
@@ -95,11 +95,11 @@ def _catalog(app: App, connection: str, *, recorded: bool) -> Catalog:
     return app.source(app.project.source_of(connection)).discover().catalog
 
 
-def _show(out: Screen, file: Path, found: tuple[ContractDifference, ...]) -> None:
-    for one in found:
+def _show(out: Screen, file: Path, differences: tuple[ContractDifference, ...]) -> None:
+    for one in differences:
         prefix = "" if one.breach else "note: "
         out.write(f"{file.name}:{one.line}: {prefix}{one.text}", "red" if one.breach else "dim")
-    breaches = sum(one.breach for one in found)
+    breaches = sum(one.breach for one in differences)
     out.write(f"{breaches} violation{'s' * (breaches != 1)}" if breaches else "the contract is satisfied")
 
 
@@ -127,8 +127,8 @@ def take_over(
         raise typer.BadParameter(f"{action!r} is not one of {', '.join(get_args(Hold))}", param_hint="--action")
     with open_app() as app:
         name = one_connection(app, connection)
-        found = contract_keys(app.project, app.store, name, file, cast("Hold", action))
-    for note in found.notes:
+        keys = contract_keys(app.project, app.store, name, file, cast("Hold", action))
+    for note in keys.notes:
         say(f"note: {note}")
-    data: dict[str, Any] = {"connection": name, "keys": found.keys, "notes": found.notes}
-    emit(data, lambda _: typer.echo(found.text, nl=False))
+    data: dict[str, Any] = {"connection": name, "keys": keys.keys, "notes": keys.notes}
+    emit(data, lambda _: typer.echo(keys.text, nl=False))

@@ -45,24 +45,24 @@ def impact(
     given = Downstream(manifest, tuple(sql or ()), dialect)
     with open_backend() as backend:
         name = backend.connection(connection)
-        found = impact_of(backend, name, read_models(given) if given else None, dialect, change)
-    emit({"connection": name, **found}, lambda out: _show(out, found))
-    if exit_code and found["breaks"]:
+        document = impact_of(backend, name, read_models(given) if given else None, dialect, change)
+    emit({"connection": name, **document}, lambda out: _show(out, document))
+    if exit_code and document["breaks"]:
         raise fail(CHANGES)
 
 
-def _show(out: Screen, found: Mapping[str, Any]) -> None:
+def _show(out: Screen, document: Mapping[str, Any]) -> None:
     from instep.plans.downstream import counts, models_of
 
-    if not found["changes"]:
+    if not document["changes"]:
         out.print("no open or planned changes")
-    for one in found["changes"]:
+    for one in document["changes"]:
         style = "red" if one["breaks"] else "yellow" if one["silent"] or one["unknown"] else ""
         out.write(f"{one['id']}  {one['summary']}: {counts(one)}", style)
-    if unsafe := [v for v in found["models"] if v["verdict"] != "safe"]:
+    if unsafe := [v for v in document["models"] if v["verdict"] != "safe"]:
         _grid(out, unsafe)
-    safe = sum(v["verdict"] == "safe" for v in found["models"])
-    out.write(f"{models_of(len(found['models']))}, {safe} safe", "dim")
+    safe = sum(v["verdict"] == "safe" for v in document["models"])
+    out.write(f"{models_of(len(document['models']))}, {safe} safe", "dim")
 
 
 def _grid(out: Screen, models: Sequence[Mapping[str, Any]]) -> None:

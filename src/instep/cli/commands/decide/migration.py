@@ -49,18 +49,18 @@ def _changed_since(base: str, given: Sequence[Path]) -> list[Path]:
         raise InstepError(f"{base!r} is not a commit", hint="write --git-diff origin/main")
     start = _git("merge-base", base, "HEAD").strip()
     names = _git("diff", "--name-only", "--diff-filter=AMR", "--relative", "-z", start, "--", *map(str, given))
-    found = [Path(n) for n in names.split("\0") if n.endswith(".sql") and not _UNDO.search(Path(n).name)]
-    return sorted(found, key=_order)
+    paths = [Path(n) for n in names.split("\0") if n.endswith(".sql") and not _UNDO.search(Path(n).name)]
+    return sorted(paths, key=_order)
 
 
 def _scripts(path: Path) -> Iterator[tuple[str, str]]:
     if str(path) == "-":
         yield "stdin", sys.stdin.read()
     elif path.is_dir():
-        found = sorted((p for p in path.rglob("*.sql") if not _UNDO.search(p.name)), key=_order)
-        if not found:
+        files_in_order = sorted((p for p in path.rglob("*.sql") if not _UNDO.search(p.name)), key=_order)
+        if not files_in_order:
             raise InstepError(f"{path} has no .sql files", hint="name the folder of the migration's scripts")
-        yield from ((p.as_posix(), _text(p)) for p in found)
+        yield from ((p.as_posix(), _text(p)) for p in files_in_order)
     else:
         yield path.as_posix(), _text(path)
 
@@ -221,7 +221,7 @@ def _dialects_of(app: App, named: Sequence[str], dialect: str) -> dict[str, str]
     """Return connections whose source speaks the dialect, with it."""
     from instep.sync.operations.check_migration import dialect_of
 
-    found: dict[str, str] = {}
+    dialects: dict[str, str] = {}
     for name in app.project.selected(list(named)):
         try:
             spoken = dialect_of(app.sync_context(name))
@@ -230,12 +230,12 @@ def _dialects_of(app: App, named: Sequence[str], dialect: str) -> dict[str, str]
                 raise
             continue
         if not dialect or spoken == dialect:
-            found[name] = spoken
+            dialects[name] = spoken
         elif named:
             raise InstepError(f"the source of {name} speaks {spoken}, not {dialect}", hint="leave --dialect out")
-    if not found:
+    if not dialects:
         raise InstepError("no connection has a source for this SQL", hint="name one with --connection")
-    return found
+    return dialects
 
 
 def _one(app: App, name: str, read: Migration) -> Checked:
@@ -244,43 +244,43 @@ def _one(app: App, name: str, read: Migration) -> Checked:
     from instep.sync.operations.check_migration import predict_migration
 
     context = app.sync_context(name)
-    found = predict_migration(context, read)
+    prediction = predict_migration(context, read)
     known = rates(app.store, name)
-    made = Checked(found)
-    for consequence in found.consequences:
+    made = Checked(prediction)
+    for consequence in prediction.consequences:
         if consequence.backfill:
             size = consequence.backfill.size
             made.times[consequence.id] = str(
                 reading(known, consequence.backfill.ref, consequence.backfill.mode, size.rows)
             )
-    if (where := configured(app, name)) and found.consequences:
-        made.report, made.unjudged = _judged(context, found, where)
+    if (where := configured(app, name)) and prediction.consequences:
+        made.report, made.unjudged = _judged(context, prediction, where)
     return made
 
 
-def _judged(context: SyncContext, found: MigrationCheck, where: Downstream) -> tuple[ImpactReport | None, str]:
+def _judged(context: SyncContext, prediction: MigrationCheck, where: Downstream) -> tuple[ImpactReport | None, str]:
     """Judge the models; what is wrong with the settings is reported and stops nothing."""
     from instep.plans.downstream import read_models
     from instep.sync.operations.check_migration import downstream
 
     try:
-        return downstream(context, found, read_models(where)), ""
+        return downstream(context, prediction, read_models(where)), ""
     except InstepError as error:
         return None, f"downstream models were not evaluated: {error.message}"
 
 
 def _document(checked: Checked, levels: Sequence[str]) -> dict[str, Any]:
-    found = checked.found
+    prediction = checked.found
     return {
-        "connection": found.connection,
+        "connection": prediction.connection,
         "exit_code": checked.code(levels),
-        "changes": [_change(checked, c, levels) for c in found.consequences],
-        "unread": [_note(u) for u in found.unread],
-        "notes": [_note(n) for n in found.notes],
-        "elsewhere": [{"file": e.at.file, "line": e.at.line, "table": e.why} for e in found.elsewhere],
-        "settled": list(found.settled),
-        "steps": list(found.steps),
-        "refused": dict(found.refused),
+        "changes": [_change(checked, c, levels) for c in prediction.consequences],
+        "unread": [_note(u) for u in prediction.unread],
+        "notes": [_note(n) for n in prediction.notes],
+        "elsewhere": [{"file": e.at.file, "line": e.at.line, "table": e.why} for e in prediction.elsewhere],
+        "settled": list(prediction.settled),
+        "steps": list(prediction.steps),
+        "refused": dict(prediction.refused),
         "downstream": checked.unjudged,
     }
 
@@ -325,26 +325,26 @@ def _backfill(checked: Checked, consequence: Consequence) -> dict[str, Any] | No
     }
 
 
-def _show(out: Screen, found: Sequence[Checked], levels: Sequence[str]) -> None:
+def _show(out: Screen, checks: Sequence[Checked], levels: Sequence[str]) -> None:
     lines = _annotations if options.output == "github" else _lines
-    for one in found:
+    for one in checks:
         for line, style in lines(one, levels):
             out.write(line, style)
 
 
 def _lines(checked: Checked, levels: Sequence[str]) -> Iterator[tuple[str, str]]:
-    found = checked.found
-    yield f"{found.connection}: {_count(len(found.consequences), 'change')}", "bold"
-    for change in found.consequences:
+    prediction = checked.found
+    yield f"{prediction.connection}: {_count(len(prediction.consequences), 'change')}", "bold"
+    for change in prediction.consequences:
         style = "red" if checked.fails(change, levels) else "yellow" if change.level != "safe" else ""
         yield f"  {_places(change)}{change.summary}", style
         yield f"    {_decided(change)}", ""
         yield from ((f"    {text}", "dim") for text in _consequences(checked, change))
-    yield from ((f"  refused at the destination: {why}", "red") for why in found.refused.values())
-    yield from ((f"  settles what waits: {text}", "") for text in found.settled)
-    yield from ((f"  {n.at}: note: {n.why}", "yellow") for n in found.notes)
-    yield from ((f"  {u.at}: not understood: {u.why}", "yellow") for u in found.unread)
-    yield from ((f"  {e.at}: {e.why} is not a table of {found.connection}", "dim") for e in found.elsewhere)
+    yield from ((f"  refused at the destination: {why}", "red") for why in prediction.refused.values())
+    yield from ((f"  settles what waits: {text}", "") for text in prediction.settled)
+    yield from ((f"  {n.at}: note: {n.why}", "yellow") for n in prediction.notes)
+    yield from ((f"  {u.at}: not understood: {u.why}", "yellow") for u in prediction.unread)
+    yield from ((f"  {e.at}: {e.why} is not a table of {prediction.connection}", "dim") for e in prediction.elsewhere)
     if checked.unjudged:
         yield f"  {checked.unjudged}", "yellow"
 

@@ -32,8 +32,8 @@ def register(app: typer.Typer) -> None:
 def show(connection: Connection = None) -> None:
     """Show a connection's preset, rules, modifiers and per-table policies."""
     with open_backend() as backend:
-        found = backend.query(GetPolicy(backend.connection(connection)))
-    emit(found, lambda out: _show_policy(out, found))
+        details = backend.query(GetPolicy(backend.connection(connection)))
+    emit(details, lambda out: _show_policy(out, details))
 
 
 @policy.command(
@@ -51,8 +51,8 @@ def explain(
 ) -> None:
     """Explain which rule decides about a change, and why no earlier one does."""
     with open_backend() as backend:
-        found = backend.query(ExplainDecision(backend.connection(connection), path, kind, before, after))
-    emit(found, lambda out: _show_explanation(out, found))
+        explanation = backend.query(ExplainDecision(backend.connection(connection), path, kind, before, after))
+    emit(explanation, lambda out: _show_explanation(out, explanation))
 
 
 @policy.command("test", epilog=examples("instep policy test cases.yml --connection shop"))
@@ -69,9 +69,9 @@ def run(
 
     with open_backend() as backend:
         name, cases = backend.connection(connection), read_cases(file)
-        found = run_cases(backend, name, [located.case.document() for located in cases])
-    refuse_wrong(cases, [one.get("problem", "") for one in found])
-    results = [{"where": located.location, **one} for located, one in zip(cases, found, strict=True)]
+        tested = run_cases(backend, name, [located.case.document() for located in cases])
+    refuse_wrong(cases, [one.get("problem", "") for one in tested])
+    results = [{"where": located.location, **one} for located, one in zip(cases, tested, strict=True)]
     failed = [r for r in results if r["wrong"]]
     data = {"connection": name, "cases": len(results), "failed": len(failed), "results": results}
     emit(data, lambda out: _show_cases(out, failed, len(results)))
@@ -98,8 +98,8 @@ def simulate(
     with open_backend() as backend:
         names = [backend.connection(connection)] if connection else backend.connections()
         requests = [SimulatePolicy(name, file.stem, section.document(), start) for name in names]
-        found = [asdict(backend.query(request)) for request in requests]
-    emit({"connections": found}, lambda out: _show_simulations(out, found))
+        simulations = [asdict(backend.query(request)) for request in requests]
+    emit({"connections": simulations}, lambda out: _show_simulations(out, simulations))
 
 
 @policy.command("import", epilog=examples("instep policy import schema.json --connection shop --out keys.yml"))
@@ -116,15 +116,15 @@ def take_over(
 
     with open_app() as app:
         name = one_connection(app, connection)
-        found = keys_of(app.project, app.store, name, file)
+        keys = keys_of(app.project, app.store, name, file)
     if out is not None:
         with out.open("x", encoding="utf-8") as written:
-            written.write(found.text)
+            written.write(keys.text)
         say(f"wrote {out}: copy its keys into instep.yml, then run `instep validate`")
-    for note in found.notes:
+    for note in keys.notes:
         say(f"note: {note}")
-    data = {"connection": name, "keys": found.keys, "notes": found.notes, "file": str(out) if out else None}
-    emit(data, lambda _: None if out else typer.echo(found.text, nl=False))
+    data = {"connection": name, "keys": keys.keys, "notes": keys.notes, "file": str(out) if out else None}
+    emit(data, lambda _: None if out else typer.echo(keys.text, nl=False))
 
 
 def _show_policy(out: Screen, p: Mapping[str, Any]) -> None:
@@ -161,20 +161,20 @@ def _pairs(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}: {value}" for name, value in values.items())
 
 
-def _show_explanation(out: Screen, found: Mapping[str, Any]) -> None:
-    decision, last = found["decision"], found["asked"][-1]
-    recorded = f"  (recorded as {found['recorded']})" if found["recorded"] else ""
-    out.write(f"{found['summary']}{recorded}", "bold")
+def _show_explanation(out: Screen, explanation: Mapping[str, Any]) -> None:
+    decision, last = explanation["decision"], explanation["asked"][-1]
+    recorded = f"  (recorded as {explanation['recorded']})" if explanation["recorded"] else ""
+    out.write(f"{explanation['summary']}{recorded}", "bold")
     place = f"  {last['where']}" if last["where"] else ""
     out.write(f"  {decision['action']}: {decision['why']}")
     out.write(f"  by {decision['rule']}{f' {_rule(last)}' if last['rule'] else ''}{place}")
-    for evaluation in found["asked"][:-1]:
+    for evaluation in explanation["asked"][:-1]:
         out.write(f"  not by {evaluation['name']} {_rule(evaluation)}  {evaluation['where']}".rstrip(), "dim")
         for miss in evaluation["misses"]:
             out.write(f"    {miss['part']}: {miss['why']}", "dim")
-    for name, modifier in found["modifiers"].items():
+    for name, modifier in explanation["modifiers"].items():
         out.write(f"  {name}: {modifier['value']}  ({modifier['by']})")
-    for note in found["notes"]:
+    for note in explanation["notes"]:
         out.write(f"  note: {note}", "yellow")
 
 
@@ -195,8 +195,8 @@ def _show_cases(out: Screen, failed: Sequence[Mapping[str, Any]], cases: int) ->
     out.write(f"{passed} of {cases} case(s) as expected" if failed else f"{cases} case(s), all as expected")
 
 
-def _show_simulations(out: Screen, found: Sequence[Mapping[str, Any]]) -> None:
-    for simulation in found:
+def _show_simulations(out: Screen, simulations: Sequence[Mapping[str, Any]]) -> None:
+    for simulation in simulations:
         _show_simulation(out, simulation)
 
 

@@ -41,17 +41,17 @@ def preview(
     With --publish the change is then approved and carried out, if the tables have not changed since the preview.
     """
     with open_backend() as backend:
-        found = backend.query(GetChange(change))
-        shown: ChangePreview = backend.operations.run(found.connection, PreviewChangeRequest(change=found.id))
+        review = backend.query(GetChange(change))
+        shown: ChangePreview = backend.operations.run(review.connection, PreviewChangeRequest(change=review.id))
         emit({**asdict(shown), "breaks": list(shown.breaks)}, lambda out: _show(out, shown))
         if publish:
-            if not confirm(f"Publish {found.id} ({found.summary})?"):
+            if not confirm(f"Publish {review.id} ({review.summary})?"):
                 raise Blocked("nothing was published", hint="confirm, or pass --yes")
-            request = PublishChangeRequest(change=found.id, fingerprint=shown.fingerprint, allow=tuple(allow or ()))
-            done: PublishedChange = backend.operations.run(found.connection, request)
+            request = PublishChangeRequest(change=review.id, fingerprint=shown.fingerprint, allow=tuple(allow or ()))
+            done: PublishedChange = backend.operations.run(review.connection, request)
             for note in done.notes:
                 say(note, style="yellow")
-            say(f"{found.id} is published: schema version {done.version}; to take it back: instep undo {found.id}")
+            say(f"{review.id} is published: schema version {done.version}; to take it back: instep undo {review.id}")
     if exit_code and shown.breaks:
         raise fail(CHANGES)
 

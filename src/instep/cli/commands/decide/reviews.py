@@ -67,12 +67,12 @@ def approve(
     or the accepted schema has changed since.
     """
     with open_backend() as backend:
-        found, renames = _parted(_chosen(backend, ids, match, kind, table, connection), named=bool(ids))
+        reviews, renames = _parted(_chosen(backend, ids, match, kind, table, connection), named=bool(ids))
         if renames:
             mapped = [_map_proposal(backend, r) for r in renames]
             emit({"mapped": mapped}, lambda out: out.write("\n".join(map(_mapped, mapped))))
             return
-        _answer(backend, found, "approved", "Approve", hashed=hashed)
+        _answer(backend, reviews, "approved", "Approve", hashed=hashed)
 
 
 def reject(
@@ -174,8 +174,8 @@ def sample(id: Annotated[str, typer.Argument(help="The id of a suspected rename 
 
     with open_backend() as backend:
         change = find_change(backend, id)
-        found: RenameSample = backend.operations.run(change.connection, SampleRenameRequest(change=change.id))
-    emit(asdict(found), lambda out: show_sample(out, found))
+        sampled: RenameSample = backend.operations.run(change.connection, SampleRenameRequest(change=change.id))
+    emit(asdict(sampled), lambda out: show_sample(out, sampled))
 
 
 def comment(
@@ -297,7 +297,7 @@ def _show(done: list[Review], previews: dict[str, AnswerPreview], note: str) -> 
         if note:
             out.write(note)
 
-    consequences = {name: asdict(found) for name, found in previews.items()}
+    consequences = {name: asdict(preview) for name, preview in previews.items()}
     emit({"changes": [asdict(r) for r in done], "consequences": consequences, "note": note}, render)
 
 

@@ -48,10 +48,10 @@ def show(
     """
     with open_backend() as backend:
         name = backend.connection(connection)
-        found = backend.query(GetSelection(name, every))
-    objects = [{"object": one.path, **asdict(one)} for one in found.objects]
-    document = {"connection": name, **asdict(found), "objects": objects}
-    emit(document, lambda out: _show(out, found.objects))
+        listed = backend.query(GetSelection(name, every))
+    objects = [{"object": one.path, **asdict(one)} for one in listed.objects]
+    document = {"connection": name, **asdict(listed), "objects": objects}
+    emit(document, lambda out: _show(out, listed.objects))
 
 
 def on(
@@ -133,16 +133,16 @@ def _show_switched(out: Screen, made: SwitchedSelection, dry_run: bool) -> None:
             out.write(f"  {line}")
 
 
-def _show(out: Screen, found: list[Listed]) -> None:
+def _show(out: Screen, objects: list[Listed]) -> None:
     from rich.table import Table as Grid
 
     from instep.cli.screen import cell
 
-    if not found:
+    if not objects:
         out.print("nothing has been detected yet: run `instep detect`")
         return
     grid = Grid("object", "read", "why", "since", "by", box=None, header_style="bold", padding=(0, 2, 0, 0))
-    for one in found:
+    for one in objects:
         state = ("on" if one.enabled else "off") + (", hashed" if one.hashed else "")
         since = f"{one.since:%Y-%m-%d %H:%M} UTC" if one.since else ""
         indent = "  " * (bool(one.table) + bool(one.column))

@@ -62,13 +62,13 @@ def detect(connection: Connection = None, exit_code: ExitCode = False) -> None:
     from instep.backends import calls
 
     with open_backend() as backend:
-        found, reviews = calls.detect(backend, backend.connection(connection))
-    document = {"changes": [asdict(r) for r in reviews], "counts": found.counts}
-    if found.missing:
-        document["missing"] = list(found.missing)
-    emit(document, lambda out: show_detection(out, reviews, found.counts))
-    _fail_missing(found.missing, others=found.others)
-    if exit_code and found.pending:
+        detection, reviews = calls.detect(backend, backend.connection(connection))
+    document = {"changes": [asdict(r) for r in reviews], "counts": detection.counts}
+    if detection.missing:
+        document["missing"] = list(detection.missing)
+    emit(document, lambda out: show_detection(out, reviews, detection.counts))
+    _fail_missing(detection.missing, others=detection.others)
+    if exit_code and detection.pending:
         raise fail(CHANGES)
 
 
@@ -184,8 +184,8 @@ def list_changes(
     from instep.backends.calls import list_changes as found_changes
 
     with open_backend() as backend:
-        found = found_changes(backend, connection, every=every, search=search, tag=tag, assignee=assignee)
-    emit({"changes": [asdict(r) for r in found]}, lambda out: show_changes(out, found))
+        matching = found_changes(backend, connection, every=every, search=search, tag=tag, assignee=assignee)
+    emit({"changes": [asdict(r) for r in matching]}, lambda out: show_changes(out, matching))
 
 
 @changes.command(epilog=examples("instep changes show c-7f3a2b"))

@@ -71,8 +71,8 @@ def history(
     """
     with open_backend() as backend:
         if what is not None and (connection is not None or not backend.has_connection(what)):
-            found = backend.query(GetObjectHistory(backend.connection(connection), what))
-            _emit_trail(found, limit)
+            object_history = backend.query(GetObjectHistory(backend.connection(connection), what))
+            _emit_trail(object_history, limit)
             return
         name = backend.connection(what or connection)
         if runs:
@@ -126,22 +126,22 @@ def _text(value: Any) -> str:
     return f"{value:%Y-%m-%d %H:%M:%S}" if hasattr(value, "hour") else str(value)
 
 
-def _emit_trail(found: ObjectHistory, limit: int) -> None:
+def _emit_trail(object_history: ObjectHistory, limit: int) -> None:
     emit(
-        {**asdict(found), "entries": [asdict(e) for e in found.entries[::-1][:limit]]},
-        lambda out: _show_trail(out, found, limit),
+        {**asdict(object_history), "entries": [asdict(e) for e in object_history.entries[::-1][:limit]]},
+        lambda out: _show_trail(out, object_history, limit),
     )
 
 
-def _show_trail(out: Screen, found: ObjectHistory, limit: int) -> None:
-    path = ".".join(filter(None, (found.table, found.column)))
-    out.write(f"{path}{'  (no longer accepted)' if found.gone else ''}", "bold")
-    if len(found.names) > 1:
-        out.write(f"  was called {', '.join(n for n in found.names if n != path)}", "dim")
-    for c in found.columns:
+def _show_trail(out: Screen, object_history: ObjectHistory, limit: int) -> None:
+    path = ".".join(filter(None, (object_history.table, object_history.column)))
+    out.write(f"{path}{'  (no longer accepted)' if object_history.gone else ''}", "bold")
+    if len(object_history.names) > 1:
+        out.write(f"  was called {', '.join(n for n in object_history.names if n != path)}", "dim")
+    for c in object_history.columns:
         retained = ", kept after its removal" if c.retained else ""
         out.write(f"  {c.column}  {c.type}  since version {c.version} ({c.label}), {_text(c.at)}{retained}")
-    for entry in found.entries[::-1][:limit]:
+    for entry in object_history.entries[::-1][:limit]:
         out.write(f"{_text(entry.at)}  {entry.label or '-':<5} {entry.status:<9} {entry.summary}")
         out.write(f"    {_because(entry)}", "dim")
 
@@ -168,13 +168,13 @@ def show(
     from instep.schema.catalog.catalog import catalog_from_dict
 
     with open_backend() as backend:
-        found = backend.query(GetSchema(backend.connection(connection), side, at))
+        version = backend.query(GetSchema(backend.connection(connection), side, at))
     if form == "json":
         options.output = "json"
-    copies = [asdict(c) for c in found.copies]
-    document = {**asdict(found.known), **found.catalog, "copies": copies}
-    catalog = catalog_from_dict(found.catalog)
-    emit(document, lambda out: _show_schema(out, found.known, catalog, form, found.copies))
+    copies = [asdict(c) for c in version.copies]
+    document = {**asdict(version.known), **version.catalog, "copies": copies}
+    catalog = catalog_from_dict(version.catalog)
+    emit(document, lambda out: _show_schema(out, version.known, catalog, form, version.copies))
 
 
 def _show_schema(
@@ -235,17 +235,17 @@ def diff(
     with open_app() as app:
         name = one_connection(app, connection)
         first, last = (version_at(app.store, name, side, when) for when in (*map(moment, at), None)[:2])
-        found = compare(app.store, first, last)
+        comparison = compare(app.store, first, last)
     data = {
         "from": asdict(first),
         "to": asdict(last),
-        "breaking": found.breaking,
-        "summary": list(found.lines),
-        "changes": [change_to_dict(c) for c in found.changes],
-        "retained_drops": [asdict(g) for g in found.retained_drops],
+        "breaking": comparison.breaking,
+        "summary": list(comparison.lines),
+        "changes": [change_to_dict(c) for c in comparison.changes],
+        "retained_drops": [asdict(g) for g in comparison.retained_drops],
     }
-    emit(data, lambda out: _show_diff(out, first, last, found.lines))
-    if exit_code and found.lines:
+    emit(data, lambda out: _show_diff(out, first, last, comparison.lines))
+    if exit_code and comparison.lines:
         raise fail(CHANGES)
 
 

@@ -46,9 +46,9 @@ def status(
     from instep.backends.calls import status_document
 
     with open_backend() as backend:
-        found = [status_document(backend, one) for one in backend.items(ListStatus())]
-    emit({"connections": found}, lambda out: _show_status(out, found))
-    if check and any(one["freshness_counts"].get("late") for one in found):
+        statuses = [status_document(backend, one) for one in backend.items(ListStatus())]
+    emit({"connections": statuses}, lambda out: _show_status(out, statuses))
+    if check and any(one["freshness_counts"].get("late") for one in statuses):
         raise typer.Exit(2)
 
 
@@ -57,9 +57,9 @@ LATE_TABLES = 10
 """Late tables of a connection that are shown to people."""
 
 
-def _show_freshness(out: Screen, found: list[dict[str, Any]], numbers: Mapping[str, int]) -> None:
+def _show_freshness(out: Screen, tables: list[dict[str, Any]], numbers: Mapping[str, int]) -> None:
     """Print one line a late table, then one for the others."""
-    late = [one for one in found if one["state"] == "late"]
+    late = [one for one in tables if one["state"] == "late"]
     for one in late[:LATE_TABLES]:
         out.write(
             f"  {one['table']} is late since {one['due']:%Y-%m-%d %H:%M} UTC: fresh as of "
@@ -80,10 +80,10 @@ def _tables(one: dict[str, Any]) -> int:
     return sum(t["mode"] != PATTERN for t in one["tables"])
 
 
-def _maintained(found: list[dict[str, Any]]) -> str:
-    last = max(found, key=lambda m: m["at"])
+def _maintained(tables: list[dict[str, Any]]) -> str:
+    last = max(tables, key=lambda m: m["at"])
     return (
-        f"maintained: {len(found)} table(s), last {last['table']} at {last['at']:%Y-%m-%d %H:%M} UTC "
+        f"maintained: {len(tables)} table(s), last {last['table']} at {last['at']:%Y-%m-%d %H:%M} UTC "
         f"({last['files_before']:,} -> {last['files']:,} files)"
     )
 
@@ -127,8 +127,8 @@ def _show_pending(out: Screen, c: Mapping[str, Any]) -> None:
     _show_rest(out, c, "partial", "columns whose values existing rows lack")
 
 
-def _show_status(out: Screen, found: list[dict[str, Any]]) -> None:
-    for c in found:
+def _show_status(out: Screen, statuses: list[dict[str, Any]]) -> None:
+    for c in statuses:
         run = c["last_run"]
         last = f"last {run['kind']} {run['status']} at {run['started']:%Y-%m-%d %H:%M:%S} UTC" if run else "never run"
         out.print(c["connection"], style="bold", end="")
@@ -201,11 +201,13 @@ def query(
 
 def _distinct(names: list[str]) -> list[str]:
     """Return the names with a number added to repeated ones, so that no value is lost in JSON."""
-    found: list[str] = []
+    distinct: list[str] = []
     for name in names:
         again = (f"{name}_{number}" for number in counted(1))
-        found.append(name if name not in found else next(n for n in again if n not in found and n not in names))
-    return found
+        distinct.append(
+            name if name not in distinct else next(n for n in again if n not in distinct and n not in names)
+        )
+    return distinct
 
 
 def _grid(out: Screen, columns: list[str], rows: list[tuple[Any, ...]]) -> None:
@@ -241,14 +243,14 @@ def old_names(
         raise InstepError("--drop and --keep cannot be combined", hint="give one of them")
     with open_app() as app:
         context = app.sync_context(one_connection(app, connection))
-        found = of_table(context, path, name)
-        if found and (drop or keep is not None):
-            settle_names(context, found, None if drop else until(keep, None, app.store.old_names.now()))
-            found = of_table(context, path)
+        names = of_table(context, path, name)
+        if names and (drop or keep is not None):
+            settle_names(context, names, None if drop else until(keep, None, app.store.old_names.now()))
+            names = of_table(context, path)
     from instep.sync.status import old_names_data
 
-    data = {"connection": context.name, "table": path, "old_names": old_names_data(found)}
-    emit(data, lambda out: say_old_names(out, found) if found else out.write("no old names"))
+    data = {"connection": context.name, "table": path, "old_names": old_names_data(names)}
+    emit(data, lambda out: say_old_names(out, names) if names else out.write("no old names"))
 
 
 def old_name_line(one: dict[str, Any]) -> str:

@@ -92,8 +92,8 @@ def _show_verdicts(out: Screen, verdicts: Sequence[VerifyResult]) -> None:
     if not verdicts:
         out.print("nothing to compare: no table has been synced yet; run `instep sync`")
     for v in verdicts:
-        found = f"{v.source_rows:,} rows in the source, {v.destination_rows:,} in the destination"
-        text = f" {v.table}: {v.skipped or (found if v.compared else 'could not be compared')}"
+        counts = f"{v.source_rows:,} rows in the source, {v.destination_rows:,} in the destination"
+        text = f" {v.table}: {v.skipped or (counts if v.compared else 'could not be compared')}"
         out.print(_mark(v), cell(text), sep="")
         if v.stale:
             out.write(f"         {v.stale:,} quarantined that the source no longer has")

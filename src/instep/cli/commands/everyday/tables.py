@@ -65,20 +65,20 @@ def _document(result: TablesResult) -> dict[str, Any]:
     return asdict(replace(result, preview=None)) | {"preview": preview}
 
 
-def _show(out: Screen, found: TablesResult) -> None:
-    if not found.tables:
+def _show(out: Screen, result: TablesResult) -> None:
+    if not result.tables:
         out.print("no tables: `instep plan` shows what a sync would load")
         return
-    _grid(out, TABLE_HEAD, [_line(one) for one in found.tables])
-    for table in found.tables:
+    _grid(out, TABLE_HEAD, [_line(one) for one in result.tables])
+    for table in result.tables:
         for text, style in _remarks(table):
             out.write(f"{table.table}: {text}", style)
-    if found.columns:
+    if result.columns:
         out.print()
-        _grid(out, COLUMN_HEAD, [_column(one) for one in found.columns])
-    if found.preview is not None:
+        _grid(out, COLUMN_HEAD, [_column(one) for one in result.columns])
+    if result.preview is not None:
         out.print()
-        _preview(out, found.preview)
+        _preview(out, result.preview)
 
 
 TABLE_HEAD = ("table", "destination", "mode", "key", "rows", "bytes", "columns", "last run")

@@ -32,8 +32,8 @@ def register(app: typer.Typer) -> None:
 def status(connection: Connection = None) -> None:
     """Show whether scheduled detection runs, waits, is off, or failed."""
     with open_backend() as backend:
-        found, data = _read(backend, backend.connection(connection))
-    emit(data, lambda out: _show(out, found))
+        details, data = _read(backend, backend.connection(connection))
+    emit(data, lambda out: _show(out, details))
 
 
 def _read(backend: Backend, connection: str) -> tuple[DetectorDetails, dict[str, Any]]:
@@ -51,20 +51,20 @@ def _read(backend: Backend, connection: str) -> tuple[DetectorDetails, dict[str,
     }
 
 
-def _show(out: Screen, found: DetectorDetails) -> None:
-    out.write(f"{found.connection}: {found.state}, every {found.frequency:,} s", "bold")
-    if found.internal_disabled_detect_schema_changes:
-        out.write(f"  switched itself off: {found.reason}", "yellow")
-        out.write(f"  resolve the problem, then run `instep detector enable {found.connection}`", "dim")
-    if found.next_due:
-        out.write(f"  next at {found.next_due:%Y-%m-%d %H:%M:%S} UTC")
-    if found.last and found.last.ended:
-        out.write(f"  last at {found.last.ended:%Y-%m-%d %H:%M:%S} UTC: {found.last.status}")
-        for level, of in found.last.counts.items():
+def _show(out: Screen, details: DetectorDetails) -> None:
+    out.write(f"{details.connection}: {details.state}, every {details.frequency:,} s", "bold")
+    if details.internal_disabled_detect_schema_changes:
+        out.write(f"  switched itself off: {details.reason}", "yellow")
+        out.write(f"  resolve the problem, then run `instep detector enable {details.connection}`", "dim")
+    if details.next_due:
+        out.write(f"  next at {details.next_due:%Y-%m-%d %H:%M:%S} UTC")
+    if details.last and details.last.ended:
+        out.write(f"  last at {details.last.ended:%Y-%m-%d %H:%M:%S} UTC: {details.last.status}")
+        for level, of in details.last.counts.items():
             out.write(f"    {level}: {', '.join(f'{n} {word}' for word, n in of.items())}")
-    for name, value in found.options.items():
+    for name, value in details.options.items():
         out.write(f"  {name}: {_text(value)}")
-    for pattern, options in found.tables.items():
+    for pattern, options in details.tables.items():
         for name, value in options.items():
             out.write(f"  {pattern}: {name}: {_text(value)}")
 
@@ -113,8 +113,8 @@ def set_options(
     with open_backend() as backend:
         name = backend.connection(connection)
         backend.operations.perform(SetDetectorOptionsRequest(name, values, table))
-        found, data = _read(backend, name)
-    emit(data, lambda out: _show(out, found))
+        details, data = _read(backend, name)
+    emit(data, lambda out: _show(out, details))
 
 
 def _option(text: str, *, of_table: bool) -> tuple[str, Any]:

@@ -34,7 +34,7 @@ def list_channels() -> None:
     """List the channels, pending notifications, and which are closed."""
     with open_app() as app:
         waiting, closed = app.store.outbox.waiting(), app.store.outbox.closed()
-        found = [
+        channels = [
             {
                 "channel": name,
                 "type": settings.type,
@@ -45,7 +45,7 @@ def list_channels() -> None:
             }
             for name, settings in app.project.model.channels.items()
         ]
-    emit({"channels": found}, lambda out: _show_channels(out, found))
+    emit({"channels": channels}, lambda out: _show_channels(out, channels))
 
 
 @notify.command("test", epilog=examples("instep notify test ops"))
@@ -93,8 +93,8 @@ def log(
             data = {"attempts": [asdict(a) for a in backend.query(GetDelivery(delivery)).attempts]}
             emit(data, lambda out: _show_attempts(out, data["attempts"]))
             return
-        found = backend.items(ListDeliveries(channel), limit)
-    emit({"deliveries": [_data(d) for d in found]}, lambda out: _show_log(out, found))
+        deliveries = backend.items(ListDeliveries(channel), limit)
+    emit({"deliveries": [_data(d) for d in deliveries]}, lambda out: _show_log(out, deliveries))
 
 
 @notify.command(epilog=examples("instep notify retry 7"))
@@ -108,10 +108,10 @@ def retry(delivery: Annotated[int, typer.Argument(help="A delivery's number from
     with open_backend() as backend:
         before = backend.operations.perform(RetryDeliveryRequest(delivery)).delivery
         backend.send_due()
-        found = backend.query(GetDelivery(delivery))
-    is_sent = found.status == "sent"
-    if found.attempt > before.attempt and not is_sent:
-        say(f"delivery {delivery}: {found.error}")
+        details = backend.query(GetDelivery(delivery))
+    is_sent = details.status == "sent"
+    if details.attempt > before.attempt and not is_sent:
+        say(f"delivery {delivery}: {details.error}")
         raise fail(1)
     emit({"delivery": delivery, "sent": is_sent}, lambda out: out.print("sent" if is_sent else "pending"))
 
@@ -134,8 +134,8 @@ def _data(delivery: Delivery) -> dict[str, Any]:
     return {k: v for k, v in asdict(delivery).items() if k not in hidden}
 
 
-def _show_channels(out: Screen, found: list[dict[str, Any]]) -> None:
-    for one in found:
+def _show_channels(out: Screen, channels: list[dict[str, Any]]) -> None:
+    for one in channels:
         notes = (
             f"{one['waiting']} pending" if one["waiting"] else "",
             f"closed: {one['closed']}" if one["closed"] else "",
@@ -143,7 +143,7 @@ def _show_channels(out: Screen, found: list[dict[str, Any]]) -> None:
         times = (f"{word} {one[word]}" if one[word] else "" for word in ("digest", "quiet"))
         parts = (one["channel"], one["type"], *times, *notes)
         out.write("  ".join(filter(None, parts)), "red" if one["closed"] else "")
-    if not found:
+    if not channels:
         out.print("no channels: add some below `channels:` in instep.yml")
 
 
@@ -162,9 +162,9 @@ def _show_log(out: Screen, deliveries: Sequence[Delivery]) -> None:
     out.print(grid if deliveries else "nothing has been sent yet")
 
 
-def _show_attempts(out: Screen, found: list[dict[str, Any]]) -> None:
-    for one in found:
+def _show_attempts(out: Screen, attempts: list[dict[str, Any]]) -> None:
+    for one in attempts:
         outcome = one["error"] or f"arrived ({one['code']})"
         out.write(f"{one['attempt']}. {one['at']:%Y-%m-%d %H:%M:%S} UTC, {one['seconds']:.1f} s: {outcome}")
-    if not found:
+    if not attempts:
         out.print("no attempt has been made yet")

@@ -160,13 +160,13 @@ def _known(backend: Backend, id: str) -> RolloutDetails:
     from instep.operations.queries.decisions import GetRollout, ListRollouts
 
     try:
-        found: RolloutDetails = backend.query(GetRollout(id))
+        details: RolloutDetails = backend.query(GetRollout(id))
     except NotFound:
         like = [one.id for one in backend.items(ListRollouts()) if one.id.startswith(id)]
         if len(like) != 1:
             raise
         return _known(backend, like[0])
-    return found
+    return details
 
 
 def _id(backend: Backend, given: str | None) -> str:
@@ -201,11 +201,11 @@ def status(
     from instep.operations.queries.decisions import ListRollouts
 
     with open_backend() as backend:
-        if id is None and len(found := backend.items(ListRollouts())) != 1:
-            listed = list_document(found)
-            emit(listed, lambda out: show_list(out, found))
+        if id is None and len(rollouts := backend.items(ListRollouts())) != 1:
+            listed = list_document(rollouts)
+            emit(listed, lambda out: show_list(out, rollouts))
             return
-        made = _known(backend, id or found[0].id)
+        made = _known(backend, id or rollouts[0].id)
         document = _document(backend, made, every=every)
     emit(document, lambda out: show_rollout(out, document, made.text))
 

@@ -94,23 +94,25 @@ def _required(backfill: Backfill, table: str) -> str:
     return f"{what}: {backfill.why} (`instep pause {argument(table)}` has it wait)"
 
 
-def _document(connection: str, found: EstimatedBackfill) -> dict[str, Any]:
-    estimate = asdict(found)
+def _document(connection: str, estimated: EstimatedBackfill) -> dict[str, Any]:
+    estimate = asdict(estimated)
     waits = estimate.pop("waits")
     return {"connection": connection, "estimate": estimate, "waits": waits}
 
 
-def _show(out: Screen, found: EstimatedBackfill) -> None:
-    what = f"{found.table}: {', '.join(found.columns) or 'the whole table'}"
+def _show(out: Screen, estimate: EstimatedBackfill) -> None:
+    what = f"{estimate.table}: {', '.join(estimate.columns) or 'the whole table'}"
     out.write(what, "bold")
-    if found.whole:
-        out.write(f"  {found.whole}: single columns cannot be backfilled", "yellow")
+    if estimate.whole:
+        out.write(f"  {estimate.whole}: single columns cannot be backfilled", "yellow")
     from instep.schema.planning.explain import size
 
-    about = "" if found.sure else " (the source has no statistics: sync or analyze it for a better guess)"
-    out.write(f"  reads about {found.rows:,} rows, {size(found.read)} from the source{about}")
-    out.write(f"  rewrites {found.files:,} of {found.of:,} files, {size(found.rewritten)} (from metadata, exact)")
-    if found.why_not:
-        out.write(f"  not possible: {found.why_not}", "yellow")
-    if found.waits:
-        out.write(f"  by itself: {found.waits}", "yellow")
+    about = "" if estimate.sure else " (the source has no statistics: sync or analyze it for a better guess)"
+    out.write(f"  reads about {estimate.rows:,} rows, {size(estimate.read)} from the source{about}")
+    out.write(
+        f"  rewrites {estimate.files:,} of {estimate.of:,} files, {size(estimate.rewritten)} (from metadata, exact)"
+    )
+    if estimate.why_not:
+        out.write(f"  not possible: {estimate.why_not}", "yellow")
+    if estimate.waits:
+        out.write(f"  by itself: {estimate.waits}", "yellow")

@@ -53,11 +53,11 @@ def list_quarantined(
     """
     with open_backend() as backend:
         name, of = backend.connection(connection), {"column": column or None, "run": run or None}
-        found = backend.query(CountQuarantined(name, table, all=every, **of))
+        counted = backend.query(CountQuarantined(name, table, all=every, **of))
         entries = backend.items(ListQuarantined(name, table, all=every, **of), limit) if limit else []
-    counts = asdict(found)
+    counts = asdict(counted)
     data = {
-        "total": found.total,
+        "total": counted.total,
         "groups": counts["groups"],
         "entries": [asdict(entry) for entry in entries],
         "unreadable": counts["unreadable"],
@@ -135,14 +135,14 @@ def _discard(backend: Backend, connection: str, what: Sequence[str]) -> None:
     tables = {w: backend.query(CountQuarantined(connection, w)) for w in what if not _is_id(w)}
     named = [_one(backend, connection, w) for w in what if _is_id(w)]
     ids = sorted({one.id for one in named if one.table not in tables or one.status != "held"})
-    total = len(ids) + sum(found.total for found in tables.values())
+    total = len(ids) + sum(counts.total for counts in tables.values())
     if total and not confirm(f"Permanently delete the originals of {total:,} quarantined values or rows?"):
         raise Blocked("nothing was discarded", hint="confirm, or pass --yes")
     gone = discard_entries(backend, connection, ids)
     count = len(gone)
-    for table, found in tables.items():
-        if found.total:
-            request = DiscardQuarantineRequest(tables=(table,), until=found.newest)
+    for table, counts in tables.items():
+        if counts.total:
+            request = DiscardQuarantineRequest(tables=(table,), until=counts.newest)
             report = backend.operations.run(connection, request)
             count, gone = count + report.discarded, [*gone, *report.ids]
     emit({"discarded": count, "ids": gone}, lambda out: out.print(f"discarded {count:,}"))
@@ -162,12 +162,12 @@ def _erase(backend: Backend, connection: str | None, what: Sequence[str], key: s
 
 def _key(text: str) -> dict[str, str | None]:
     try:
-        found = json.loads(text, parse_int=str, parse_float=str)
+        key = json.loads(text, parse_int=str, parse_float=str)
     except (ValueError, RecursionError) as error:
         raise InstepError(f"--key is not JSON: {error}", hint="""for example --key '{"id": 7}'""") from error
-    if not isinstance(found, dict) or not found or any(isinstance(v, dict | list) for v in found.values()):
+    if not isinstance(key, dict) or not key or any(isinstance(v, dict | list) for v in key.values()):
         raise InstepError("--key is not an object of columns and values", hint="""for example --key '{"id": 7}'""")
-    return {name: str(v).lower() if isinstance(v, bool) else v for name, v in found.items()}
+    return {name: str(v).lower() if isinstance(v, bool) else v for name, v in key.items()}
 
 
 def _is_id(text: str) -> bool:

@@ -55,10 +55,10 @@ def show(path: Table, connection: OfConnection = None) -> None:
 
     with open_app() as app:
         context = app.sync_context(one_connection(app, connection))
-        found = table_status(context, path)
-        layout = layout_of(context, found.place)
-    data = _shown(context.name, found) | {"layout": asdict(layout) if layout else None}
-    emit(data, lambda out: _show(out, found, layout))
+        status = table_status(context, path)
+        layout = layout_of(context, status.place)
+    data = _shown(context.name, status) | {"layout": asdict(layout) if layout else None}
+    emit(data, lambda out: _show(out, status, layout))
 
 
 @table.command(
@@ -248,12 +248,13 @@ def shards(
 
     with open_app() as app:
         known = shared_tables(app.project, app.store)
-    found = [t for t in known if not path or t.name == path]
-    if path and not found:
+    tables = [t for t in known if not path or t.name == path]
+    if path and not tables:
         names = ", ".join(t.name for t in known) or "none: no connection has a `shard`, or none was synced yet"
         raise InstepError(f"no shared table {path}", hint=f"shared tables: {names}")
     emit(
-        {"tables": [as_data(t) for t in found]}, lambda out: _show_shared_tables(out, found, all_columns or bool(path))
+        {"tables": [as_data(t) for t in tables]},
+        lambda out: _show_shared_tables(out, tables, all_columns or bool(path)),
     )
 
 

@@ -52,22 +52,22 @@ def undo(
 
 
 def _data(made: Preview, version: int | None) -> dict[str, Any]:
-    found = made.document
-    document = {name: found[name] for name in ("changes", "does", "drops", "limits")}
-    left = [{"change": id, "why": why} for id, why in sorted(found["left"].items())]
+    undone = made.document
+    document = {name: undone[name] for name in ("changes", "does", "drops", "limits")}
+    left = [{"change": id, "why": why} for id, why in sorted(undone["left"].items())]
     return {"connection": made.connection, **document, "left": left, "version": version}
 
 
-def _show(out: Screen, found: Mapping[str, Any]) -> None:
+def _show(out: Screen, document: Mapping[str, Any]) -> None:
     out.write("This undoes", "bold")
-    for id, summary in zip(found["changes"], found["summaries"], strict=True):
+    for id, summary in zip(document["changes"], document["summaries"], strict=True):
         out.write(f"  {id}  {summary}")
     out.write("Effect", "bold")
-    for line in found["does"]:
+    for line in document["does"]:
         out.write(f"  {line}")
-    for drop in found["drops"]:
+    for drop in document["drops"]:
         out.write(f"  drops {drop}: name it with --allow-destructive", "red")
-    if found["limits"] or found["left"]:
+    if document["limits"] or document["left"]:
         out.write("Cannot be restored", "bold")
-    for line in (*found["limits"], *found["left"].values()):
+    for line in (*document["limits"], *document["left"].values()):
         out.write(f"  {line}", "yellow")

@@ -74,10 +74,10 @@ def prune(
     from instep.store.store import utc_now
 
     with open_app() as app:
-        found = forget(app.store, app.project.model.retention, utc_now(), dry_run=dry_run)
-    counts = ", ".join(f"{count:,} {what}" for what, count in found.items()) or "nothing"
+        purged = forget(app.store, app.project.model.retention, utc_now(), dry_run=dry_run)
+    counts = ", ".join(f"{count:,} {what}" for what, count in purged.items()) or "nothing"
     word = "would forget" if dry_run else "forgot"
-    emit({"dry_run": dry_run, "forgotten": dict(found)}, lambda out: out.write(f"{word} {counts}"))
+    emit({"dry_run": dry_run, "forgotten": dict(purged)}, lambda out: out.write(f"{word} {counts}"))
 
 
 def restore(

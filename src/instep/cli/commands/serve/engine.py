@@ -38,8 +38,8 @@ def status() -> None:
     """
     from instep.engine.client import ask
 
-    found = ask(_project(), "status")
-    emit(_document(found), lambda out: _show(out, found))
+    state = ask(_project(), "status")
+    emit(_document(state), lambda out: _show(out, state))
 
 
 def start() -> None:
@@ -69,11 +69,11 @@ def stop() -> None:
     """
     from instep.engine.client import stop as stop_engine
 
-    found, is_killed = stop_engine(_project(), say)
-    running = len(found["commands"]) if found else 0
+    state, is_killed = stop_engine(_project(), say)
+    running = len(state["commands"]) if state else 0
     text = f"the engine ends with its last command; {running} run" if running else "the engine stops"
     ended = "the engine was killed; run its commands again to continue what they started"
-    emit(_document(found), lambda out: out.write(text if found else ended if is_killed else _NONE))
+    emit(_document(state), lambda out: out.write(text if state else ended if is_killed else _NONE))
 
 
 def _project() -> Path:
@@ -87,25 +87,25 @@ def _project() -> Path:
     return path
 
 
-def _document(found: dict[str, Any] | None) -> dict[str, Any]:
-    return {"running": False} if found is None else {"running": True, **found}
+def _document(state: dict[str, Any] | None) -> dict[str, Any]:
+    return {"running": False} if state is None else {"running": True, **state}
 
 
-def _show(out: Screen, found: dict[str, Any] | None) -> None:
-    if found is None:
+def _show(out: Screen, state: dict[str, Any] | None) -> None:
+    if state is None:
         out.write(_NONE)
         return
     now = time.time()
-    out.write(f"process {found['pid']}, for {_span(now - found['since'])}, {found['memory_bytes'] / 2**20:,.0f} MB")
-    out.write(f"project {found['project']}")
-    out.write(f"Spark   {found['spark']}")
-    for one in found["commands"]:
+    out.write(f"process {state['pid']}, for {_span(now - state['since'])}, {state['memory_bytes'] / 2**20:,.0f} MB")
+    out.write(f"project {state['project']}")
+    out.write(f"Spark   {state['spark']}")
+    for one in state["commands"]:
         out.write(f"runs    process {one['pid']}, for {_span(now - one['since'])}")
-    if found["stopping"]:
-        out.write(f"ends    with its last command: {found['stopping']}")
-    elif not found["commands"]:
-        left = found["ends_after_seconds"] - found["idle_seconds"]
-        out.write(f"idle    {_span(found['idle_seconds'])}; ends in {_span(max(0, left))} (engine_idle)")
+    if state["stopping"]:
+        out.write(f"ends    with its last command: {state['stopping']}")
+    elif not state["commands"]:
+        left = state["ends_after_seconds"] - state["idle_seconds"]
+        out.write(f"idle    {_span(state['idle_seconds'])}; ends in {_span(max(0, left))} (engine_idle)")
 
 
 def _span(seconds: float) -> str:

@@ -58,10 +58,10 @@ def worker(
     settings = logs.LogSettings(log_format, log_level)
     logs.configure(settings)
     opener = partial(logs.logged, settings, partial(open_work, options.project.resolve()))
-    found = JobWorker(opener, WorkerLimits(lanes=lanes, grace=grace), logs.log_info)
+    job_worker = JobWorker(opener, WorkerLimits(lanes=lanes, grace=grace), logs.log_info)
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: found.stop())
-    found.run(drain=drain)
+        signal.signal(number, lambda *_: job_worker.stop())
+    job_worker.run(drain=drain)
 
 
 @queue.command("list", epilog=examples("instep queue list --status dead --status failed"))
@@ -81,10 +81,10 @@ def list_jobs(
     with open_backend() as backend:
         query = ListQueue(connection, tuple(status or ()))  # type: ignore[arg-type]
         listing = backend.listing(query, limit)
-    found, totals = listing.items, listing.page_summary
+    jobs, totals = listing.items, listing.page_summary
     workers = [asdict(w) for w in totals.workers]
-    document = {"jobs": [asdict(j) for j in found], "counts": totals.counts, "workers": workers}
-    emit(document, lambda out: _show_list(out, found, totals.counts, len(workers)))
+    document = {"jobs": [asdict(j) for j in jobs], "counts": totals.counts, "workers": workers}
+    emit(document, lambda out: _show_list(out, jobs, totals.counts, len(workers)))
 
 
 def _show_list(out: Screen, job_summaries: Sequence[JobSummary], counts: Mapping[JobStatus, int], workers: int) -> None:
@@ -111,8 +111,8 @@ def _show_list(out: Screen, job_summaries: Sequence[JobSummary], counts: Mapping
 def show(job: JobId) -> None:
     """Show one job with its attempts and result."""
     with open_backend() as backend:
-        found = backend.query(GetQueuedJob(job))
-    emit({"job": asdict(found)}, lambda out: _show(out, found))
+        details = backend.query(GetQueuedJob(job))
+    emit({"job": asdict(details)}, lambda out: _show(out, details))
 
 
 def _show(out: Screen, job: Job) -> None:
@@ -142,14 +142,14 @@ def _lines(job: Job) -> dict[str, Any]:
 def cancel(job: JobId) -> None:
     """Cancel a job: at once if it is queued, else when its worker notices."""
     with open_backend() as backend:
-        found = backend.operations.perform(CancelJobRequest(job=job)).job
-    outcome = "is cancelled" if found.over else "is asked to stop"
-    emit({"job": asdict(found)}, lambda out: out.write(f"job {found.id} {outcome}"))
+        cancelled = backend.operations.perform(CancelJobRequest(job=job)).job
+    outcome = "is cancelled" if cancelled.over else "is asked to stop"
+    emit({"job": asdict(cancelled)}, lambda out: out.write(f"job {cancelled.id} {outcome}"))
 
 
 @queue.command(epilog=examples("instep queue retry j-20260301-120000-1a2b3c4d"))
 def retry(job: JobId) -> None:
     """Queue a job again that failed, died or was cancelled."""
     with open_backend() as backend:
-        found = backend.operations.perform(RetryJobRequest(job=job)).job
-    emit({"job": asdict(found)}, lambda out: out.write(f"job {found.id} waits"))
+        queued = backend.operations.perform(RetryJobRequest(job=job)).job
+    emit({"job": asdict(queued)}, lambda out: out.write(f"job {queued.id} waits"))

@@ -268,22 +268,22 @@ def _first_key(app: App, address: str) -> None:
 def list_keys() -> None:
     """List all API keys with their expiry and last use."""
     with open_backend() as backend:
-        found, now = backend.items(ListKeys()), datetime.now(UTC)
-    data = {"keys": [asdict(key) for key in found]}
-    emit(data, lambda out: _show_keys(out, [(k, k.lives(now)) for k in found]))
+        api_keys, now = backend.items(ListKeys()), datetime.now(UTC)
+    data = {"keys": [asdict(key) for key in api_keys]}
+    emit(data, lambda out: _show_keys(out, [(k, k.lives(now)) for k in api_keys]))
 
 
-def _show_keys(out: Screen, found: list[tuple[ApiKey, bool]]) -> None:
+def _show_keys(out: Screen, api_keys: list[tuple[ApiKey, bool]]) -> None:
     from rich.table import Table as Grid
 
     from instep.cli.screen import cell
 
-    if not found:
+    if not api_keys:
         out.print("no API keys; `instep server` creates the first one")
         return
     head = ("id", "name", "role", "groups", "state", "secrets", "last used")
     grid = Grid(*head, box=None, header_style="bold", padding=(0, 2, 0, 0))
-    for key, lives in found:
+    for key, lives in api_keys:
         state = "revoked" if key.ended else "session" if key.is_of_page else "live" if lives else "expired"
         used = max((s.last_used for s in key.secrets if s.last_used), default=None)
         last = f"{used:%Y-%m-%d %H:%M} UTC" if used else "never"
@@ -396,11 +396,11 @@ def check(
     Each entry holds the digest of the one before it. Exits with 1 if the chain is broken.
     """
     with open_app() as app:
-        found = app.store.audit.check()
+        verdict = app.store.audit.check()
         known = not head or app.store.audit.holds(head)
-    broken = found.broken or ("" if known else f"no entry has the digest {head}: entries at the end were removed")
-    data = {**asdict(found), "broken": broken}
-    text = f"broken: {broken}" if broken else f"{found.entries:,} entries are intact; the last one is {found.head}"
+    broken = verdict.broken or ("" if known else f"no entry has the digest {head}: entries at the end were removed")
+    data = {**asdict(verdict), "broken": broken}
+    text = f"broken: {broken}" if broken else f"{verdict.entries:,} entries are intact; the last one is {verdict.head}"
     emit(data, lambda out: out.write(text, "red" if broken else ""))
     if broken:
         raise fail(1)
@@ -410,13 +410,13 @@ def check(
 def list_audit(limit: Limit = 20) -> None:
     """List the latest entries, newest first."""
     with open_app() as app:
-        found = app.store.audit.page(limit=limit)
+        entries = app.store.audit.page(limit=limit)
 
     def show(out: Screen) -> None:
-        for e in found:
+        for e in entries:
             out.write(f"{e.number:>6}  {e.at:%Y-%m-%d %H:%M:%S}  {e.actor}  {e.action}  {e.target}")
 
-    emit({"entries": [asdict(e) for e in found]}, show)
+    emit({"entries": [asdict(e) for e in entries]}, show)
 
 
 AGAIN = 5.0

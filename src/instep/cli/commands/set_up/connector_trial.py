@@ -175,8 +175,8 @@ def show_findings(out: Screen, counts: OperationCounts, findings: Sequence[LintF
     out.write("Operations", "bold")
     for line in operations_lines(counts):
         out.write(line)
-    for (severity, text, hint, table), found in groupby(findings, _line):
-        columns = [f.where.removeprefix(table) for f in found]
+    for (severity, text, hint, table), group in groupby(findings, _line):
+        columns = [f.where.removeprefix(table) for f in group]
         names = columns[0] if len(columns) == 1 else f"({', '.join(columns)})"
         out.write(f"{severity}  {table}{names} {text}", "yellow" if severity == "warn" else "")
         out.write(f"      {hint}", "dim")

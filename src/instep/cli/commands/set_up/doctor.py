@@ -49,20 +49,20 @@ def _run_checks(connect: bool, connection: str | None) -> Iterator[Finding]:
     from instep.monitoring.doctor import Finding
     from instep.project.project import ENGINE
 
-    engine, found = os.environ.get(ENGINE, ""), list[Finding]()
+    engine, findings = os.environ.get(ENGINE, ""), list[Finding]()
     try:
         with open_app(looks_only=True) as app:
             engine = app.project.engine
-            found += look.project(app)
-            if all(f.ok for f in found if f.name == "store"):
-                found.append(look.clock(app.store))
-                found += _logs(app)
+            findings += look.project(app)
+            if all(f.ok for f in findings if f.name == "store"):
+                findings.append(look.clock(app.store))
+                findings += _logs(app)
             if connect or connection:
-                found += look.reached(app, connection)
+                findings += look.reached(app, connection)
     except InstepError as error:
-        found.append(look.Finding("project", "bad", error.message, error.hint))
+        findings.append(look.Finding("project", "bad", error.message, error.hint))
     yield from look.machine(Path.cwd(), engine)
-    yield from found
+    yield from findings
 
 
 def _logs(app: App) -> Iterator[Finding]:
@@ -73,13 +73,13 @@ def _logs(app: App) -> Iterator[Finding]:
 
     for name in app.project.selected():
         if app.project.follows_log(name):
-            found = log_status(app, name)
-            state = "bad" if found["trouble"] else "ok"
-            yield Finding(f"log of {name}", state, line(found), found.get("hint", ""))  # type: ignore[arg-type]
+            status = log_status(app, name)
+            state = "bad" if status["trouble"] else "ok"
+            yield Finding(f"log of {name}", state, line(status), status.get("hint", ""))  # type: ignore[arg-type]
 
 
-def _show(out: Screen, found: list[Finding]) -> None:
-    for one in found:
+def _show(out: Screen, findings: list[Finding]) -> None:
+    for one in findings:
         out.print(f"{one.state:4}", style=_STYLES[one.state], end=" ")
         out.print(f"{one.name}: {one.detail}")
         if one.hint and one.state != "ok":

@@ -158,12 +158,12 @@ def _import_at_server(request: ImportConfigurationRequest, file: Path, *, dry_ru
     from instep.project.imports.imported_project import write_files
 
     with open_backend() as backend:
-        found = backend.operations.rehearse(request)
-        new = write_files({file: found.text}, dry_run=True)
+        imported = backend.operations.rehearse(request)
+        new = write_files({file: imported.text}, dry_run=True)
         if not dry_run:
-            found = backend.operations.perform(request)
-            write_files({file: found.text})
-    return ImportedFiles(found, (file,), tuple(new))
+            imported = backend.operations.perform(request)
+            write_files({file: imported.text})
+    return ImportedFiles(imported, (file,), tuple(new))
 
 
 def _show(out: Screen, done: ImportedFiles, *, dry_run: bool) -> None:

@@ -36,8 +36,8 @@ def show(
 
     with open_app() as app:
         names = app.project.selected([connection] if connection else [])
-        found = [log_status(app, name) for name in names if app.project.follows_log(name)]
-    emit({"logs": found}, lambda out: _show(out, found))
+        logs = [log_status(app, name) for name in names if app.project.follows_log(name)]
+    emit({"logs": logs}, lambda out: _show(out, logs))
 
 
 @log.command(epilog=examples("instep source log drop shop --yes"))
@@ -53,7 +53,7 @@ def drop(
 
     with open_app() as app:
         name = one_connection(app, connection)
-        found, names = log_of(app, name, slot)
+        source_log, names = log_of(app, name, slot)
         if app.source(app.project.source_of(name)).kind != "postgres":
             raise ProjectError(f"{name} has no slot: a binary log has no slots", hint="nothing to drop")
         if other := app.log_taken(name, names):
@@ -63,7 +63,7 @@ def drop(
             )
         if not confirm(f"Drop the slot {names} of {name}? The next sync reads its tables as a whole."):
             raise Blocked("nothing was dropped", hint="confirm, or pass --yes")
-        dropped = found.drop()
+        dropped = source_log.drop()
     data = {"connection": name, "slot": names, "dropped": dropped}
     emit(data, lambda out: out.write(f"{'dropped' if dropped else 'there was no'} slot {names}"))
 
@@ -76,41 +76,41 @@ def log_checks(app: App, source: str | None) -> list[Check]:
     chosen = [
         c for c in app.project.connections if source in (None, app.project.source_of(c)) and app.project.follows_log(c)
     ]
-    found = [log_status(app, c) for c in chosen]
-    return [Check(f"log of {f['connection']}", not f["trouble"], line(f), f["hint"]) for f in found]
+    logs = [log_status(app, c) for c in chosen]
+    return [Check(f"log of {f['connection']}", not f["trouble"], line(f), f["hint"]) for f in logs]
 
 
-def line(found: dict[str, Any]) -> str:
+def line(status: dict[str, Any]) -> str:
     """Return a log's state as people read it."""
-    if found["trouble"]:
-        return str(found["trouble"])
-    if not found["ours"]:
+    if status["trouble"]:
+        return str(status["trouble"])
+    if not status["ours"]:
         # of a log that the server keeps for whoever reads it
-        retained = f"the server keeps {found['kept']:,} bytes from {found['restart']} on ({found['wal_status']})"
-        if not found["confirmed"]:
+        retained = f"the server keeps {status['kept']:,} bytes from {status['restart']} on ({status['wal_status']})"
+        if not status["confirmed"]:
             return f"binary log: not read yet; {retained}"
-        behind = f"{found['behind']:,} bytes and {found['late']:,.0f} s behind"
-        return f"binary log: was read up to {found['confirmed']}: {behind}; {retained}"
-    if not found["exists"]:
-        return f"slot {found['slot']} is made by the first sync"
+        behind = f"{status['behind']:,} bytes and {status['late']:,.0f} s behind"
+        return f"binary log: was read up to {status['confirmed']}: {behind}; {retained}"
+    if not status["exists"]:
+        return f"slot {status['slot']} is made by the first sync"
     text = (
-        f"slot {found['slot']} was read up to {found['confirmed']}: {found['behind']:,} bytes behind, the server keeps "
-        f"{found['kept']:,} bytes from {found['restart']} on ({found['wal_status']})"
+        f"slot {status['slot']} was read up to {status['confirmed']}: {status['behind']:,} bytes behind, "
+        f"the server keeps {status['kept']:,} bytes from {status['restart']} on ({status['wal_status']})"
     )
-    if (again := found["kept"] - found["behind"]) > _MUCH:
+    if (again := status["kept"] - status["behind"]) > _MUCH:
         text += f"; of these {again:,} were read, and are decoded again as long as an old transaction is open"
-    if found["paused"]:
+    if status["paused"]:
         text += (
             "; the connection is paused, and the server keeps its log until it goes on. To release it: `instep source "
-            f"log drop {found['connection']}`; the next sync then needs --full and reads whole tables"
+            f"log drop {status['connection']}`; the next sync then needs --full and reads whole tables"
         )
     return text
 
 
-def _show(out: Screen, found: list[dict[str, Any]]) -> None:
-    if not found:
+def _show(out: Screen, logs: list[dict[str, Any]]) -> None:
+    if not logs:
         out.write("no connection uses CDC: set `mode: cdc` in instep.yml")
-    for one in found:
+    for one in logs:
         out.print(one["connection"], style="bold", end="")
         out.write(f"  {line(one)}", "yellow" if one["trouble"] else "")
         if one["trouble"] and one["hint"]:

@@ -78,11 +78,11 @@ def discover(
 
     matching = patterns(match or ())
     with open_app() as app:
-        found = app.source(name).discover()
+        discovery = app.source(name).discover()
     if matching:
-        fitting = [table for table in found.catalog.tables if any(p.matches(table.path) for p in matching)]
-        found = replace(found, catalog=Catalog.of(fitting))
-    emit(catalog_to_dict(found.catalog), lambda out: _show_catalog(out, found, columns=columns))
+        fitting = [table for table in discovery.catalog.tables if any(p.matches(table.path) for p in matching)]
+        discovery = replace(discovery, catalog=Catalog.of(fitting))
+    emit(catalog_to_dict(discovery.catalog), lambda out: _show_catalog(out, discovery, columns=columns))
 
 
 @source.command(

@@ -163,5 +163,5 @@ def change_of(connection: str, kind: str) -> str:
     from instep.schema.policy.similarity import PROPOSAL
 
     with open_project(Path()) as app:
-        found = app.store.reviews.find(connection)
-    return next(r.id for r in found if (r.kind == kind and r.status == "applied" if kind else r.rule == PROPOSAL))
+        reviews = app.store.reviews.find(connection)
+    return next(r.id for r in reviews if (r.kind == kind and r.status == "applied" if kind else r.rule == PROPOSAL))
