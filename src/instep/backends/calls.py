@@ -63,13 +63,13 @@ def detect(backend: Backend, connection: str) -> tuple[Detected, list[Review]]:
 
 def status_document(backend: Backend, status: ConnectionStatus) -> dict[str, Any]:
     """Return the status of a connection as JSON has it, with all of its tables."""
-    found = asdict(status)
+    document = asdict(status)
     for name in ("outcomes", "unmatched", "last_maintained"):
-        del found[name]
+        del document[name]
     tables = [asdict(one) for one in backend.items(ListTableStatus(status.connection))]
     maintained = [table.pop("maintained") for table in tables]
     by_time = sorted((one for one in maintained if one), key=lambda one: one["at"])
-    return {**found, "maintained": by_time, "tables": tables}
+    return {**document, "maintained": by_time, "tables": tables}
 
 
 def immediate_request(operation: str, values: Mapping[str, Any]) -> ImmediateRequest:
@@ -150,15 +150,15 @@ def choose_changes(
 
 def find_owner(backend: Backend, what: str, connection: str | None) -> tuple[str, str]:
     """Return the id of a change, a run or a plan as an undo takes it, and its connection or the one named."""
-    found: Review | Run | AppliedPlan
+    owner: Review | Run | AppliedPlan
     if what.startswith("r-"):
         like = backend.items(ListRuns(id=what), 2)
         if len(like) != 1:
             raise InstepError(f"no run {what!r} is known", hint="see `instep history`")
-        [found] = like
+        [owner] = like
     else:
-        found = backend.query(GetPlan(what)) if what.startswith("p-") else find_change(backend, what)
-    return found.id, backend.connection(connection) if connection else found.connection
+        owner = backend.query(GetPlan(what)) if what.startswith("p-") else find_change(backend, what)
+    return owner.id, backend.connection(connection) if connection else owner.connection
 
 
 def accepted_tables(backend: Backend, connection: str) -> Mapping[str, Ref]:

@@ -18,13 +18,13 @@ def record(kind: type[T], document: Mapping[str, Any]) -> T:
 
     adapter: Any = _adapter
     try:
-        found: T = adapter(kind).validate_python(dict(document))
+        value: T = adapter(kind).validate_python(dict(document))
     except ValidationError as error:
         where = ", ".join(".".join(map(str, one["loc"])) for one in error.errors()[:3])
         raise ConnectError(
             f"the server's response is not a {kind.__name__}: {where}", hint="are client and server of one version?"
         ) from None
-    return found
+    return value
 
 
 @cache

@@ -141,8 +141,8 @@ def import_configuration(
     if dry_run or into is not None or not done.has_memory:
         return done
     with open_project(folder) as app:
-        found = LocalOperations(app, lambda: nullcontext(Silent())).perform(request)
-    return replace(done, configuration=found)
+        imported = LocalOperations(app, lambda: nullcontext(Silent())).perform(request)
+    return replace(done, configuration=imported)
 
 
 _POLL = 0.5
@@ -223,8 +223,8 @@ class LocalBackend:
         return Listing(self._items(work, query, limit), work.page_summary(self._seen, query))
 
     def _items(self, work: QueryWork, query: Query, limit: int | None) -> list[Any]:
-        found = work.items(self._seen, query, None, _ALL if limit is None else limit)
-        return list(work.shown(self._seen, found))
+        items = work.items(self._seen, query, None, _ALL if limit is None else limit)
+        return list(work.shown(self._seen, items))
 
     def detect_group(self, group: ConnectionGroup) -> Mapping[str, str]:
         """Detect changes of all connections of a group in this process."""

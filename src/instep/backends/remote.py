@@ -42,9 +42,9 @@ class RemoteOperations:
     works: RemoteJobs
 
     def prepare(self, connection: str, request: Request) -> Preview:
-        found = self._done(connection, request, {"preview": True})
-        bound = type(request).of_options(found["request"])
-        return Preview(connection, bound, found["document"], found["lines"], found["detail"])
+        document = self._done(connection, request, {"preview": True})
+        bound = type(request).of_options(document["request"])
+        return Preview(connection, bound, document["document"], document["lines"], document["detail"])
 
     def execute(self, preview: Preview, allow: Sequence[str] = ()) -> Mapping[str, Any]:
         return self._done(preview.connection, preview.request, {"allow": list(allow)} if allow else {})
@@ -150,8 +150,8 @@ class RemoteBackend:
     def query(self, query: Query) -> Any:
         """Return the single result of a query."""
         spec, path, values = _address(query, query_for(query))
-        found = self._api.post(path, values) if spec.has_body else self._api.get(path, **values)
-        return record(result_of(spec), found)
+        document = self._api.post(path, values) if spec.has_body else self._api.get(path, **values)
+        return record(result_of(spec), document)
 
     def items(self, query: Query, limit: int | None = None) -> list[Any]:
         """Return the items of the list that a query asks for, at most `limit`."""

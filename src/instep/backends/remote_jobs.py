@@ -145,14 +145,14 @@ def report_of(client: Client, job: Job) -> SyncReport | None:
     run = str(job.result.get("run") or job.run)
     if not run:
         return None
-    found = client.get(f"/runs/{part(run)}")
+    document = client.get(f"/runs/{part(run)}")
     size = query_specs()["list_run_tables"].largest_page
     outcomes = client.pages(f"/runs/{part(run)}/tables", size=size)
     tables = tuple(record(TableRun, {**outcome, "run": run, "table": outcome["ref"]}) for outcome in outcomes)
     report = {name: tuple(job.result.get(name, ())) for name in ("notes", "applied", "waiting", "retryable", "unread")}
     seconds, casts = float(job.result.get("seconds", 0.0)), dict(job.result.get("casts", {}))
-    engine = record(EngineUse, recorded) if (recorded := found["detail"].get("engine")) else None
-    return SyncReport(run, found["status"], tables, **report, seconds=seconds, casts=casts, engine=engine)
+    engine = record(EngineUse, recorded) if (recorded := document["detail"].get("engine")) else None
+    return SyncReport(run, document["status"], tables, **report, seconds=seconds, casts=casts, engine=engine)
 
 
 @dataclass(frozen=True)

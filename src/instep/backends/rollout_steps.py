@@ -24,17 +24,17 @@ def follow_step(backend: Backend, request: Any, notify_user: Callable[[str], Non
     job = backend.operations.perform(request).job
     notify_user(f"a worker runs it (job {job}), even if this command is interrupted")
     while True:
-        found = backend.query(GetQueuedJob(job))
+        queued = backend.query(GetQueuedJob(job))
         now = _members(backend, request.rollout)
         for name, member in now.items():
             if member != seen.get(name) and member.status not in ("waiting", "running"):
                 notify_user(member_line(member))
         seen = now
-        if found.over:
+        if queued.over:
             break
         wait()
-    if found.status != "done":
-        raise error_of(found)
+    if queued.status != "done":
+        raise error_of(queued)
 
 
 def _members(backend: Backend, rollout: str) -> dict[str, RolloutMember]:

@@ -243,10 +243,10 @@ def problem_of(content_type: str, body: bytes) -> dict[str, Any] | None:
     if content_type.partition(";")[0].strip().lower() != "application/problem+json":
         return None
     try:
-        found = json.loads(body)
+        problem = json.loads(body)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) and isinstance(found.get("code"), str) else None
+    return problem if isinstance(problem, dict) and isinstance(problem.get("code"), str) else None
 
 
 def error_of(problem: Mapping[str, Any]) -> errors.InstepError:
@@ -271,8 +271,8 @@ def strange(status: int, where: str) -> errors.InstepError:
 
 
 def _text(problem: Mapping[str, Any], name: str) -> str:
-    found = problem.get(name, "")
-    return found[:MAX_TEXT] if isinstance(found, str) else ""
+    text = problem.get(name, "")
+    return text[:MAX_TEXT] if isinstance(text, str) else ""
 
 
 __all__ = ["Client", "ConnectError", "part"]

@@ -90,20 +90,20 @@ class Transport:
 
     def _answer(self, request: urllib.request.Request) -> ServerAnswer:
         try:
-            with self._opener.open(request, timeout=CONNECT) as found:
-                return _read(found)
+            with self._opener.open(request, timeout=CONNECT) as response:
+                return _read(response)
         except urllib.error.HTTPError as error:
             with error:
                 return _read(error)
 
 
-def _read(found: Any) -> ServerAnswer:
-    body = found.read(MAX_ANSWER + 1)
+def _read(response: Any) -> ServerAnswer:
+    body = response.read(MAX_ANSWER + 1)
     if len(body) > MAX_ANSWER:
         raise ConnectError("the server's answer is larger than 64 MiB", hint="ask for less at once")
-    if found.length:  # a body read in parts may end early without a word
-        raise http.client.IncompleteRead(body, found.length)
-    return ServerAnswer(found.status, dict(found.headers.items()), body)
+    if response.length:  # a body read in parts may end early without a word
+        raise http.client.IncompleteRead(body, response.length)
+    return ServerAnswer(response.status, dict(response.headers.items()), body)
 
 
 def _translate_errors(base: str, ask: Callable[[], ServerAnswer]) -> ServerAnswer:
