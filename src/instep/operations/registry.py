@@ -53,14 +53,14 @@ S = TypeVar("S", OperationSpec, QuerySpec, ImmediateSpec)
 
 
 def _by_name(kind: type[S]) -> Mapping[str, S]:
-    found: dict[str, S] = {}
+    specs_by_name: dict[str, S] = {}
     for spec in _found():
         if not isinstance(spec, kind):
             continue
-        if spec.name in found:
+        if spec.name in specs_by_name:
             raise ValueError(f"two operations are called {spec.name}")
-        found[spec.name] = spec
-    return found
+        specs_by_name[spec.name] = spec
+    return specs_by_name
 
 
 def _found() -> Iterator[OperationSpec | QuerySpec | ImmediateSpec]:
