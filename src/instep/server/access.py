@@ -89,14 +89,14 @@ def caller(request: Request, response: Response) -> Caller:
     """Return the key that the request is let in with; a Problem if there is none or it may not do this."""
     server = server_of(request)
     request.state.limit_headers = {}
-    found = request.scope.get(SIGNED_IN)
-    if found is None:
-        found = identified(server, request.headers.get("authorization", ""), address_of(request))
-        request.state.limit_headers = server.rates.count(found.key.id).headers()
+    identity = request.scope.get(SIGNED_IN)
+    if identity is None:
+        identity = identified(server, request.headers.get("authorization", ""), address_of(request))
+        request.state.limit_headers = server.rates.count(identity.key.id).headers()
         response.headers.update(request.state.limit_headers)
     route = route_name(request)
-    check_role(server, found, route, required_rights(route))
-    return found
+    check_role(server, identity, route, required_rights(route))
+    return identity
 
 
 def identified(server: ServerContext, authorization: str, address: str) -> Caller:
@@ -140,11 +140,11 @@ def route_name(request: Request) -> str:
     return f"{request.method} {path.removeprefix(PREFIX)}"
 
 
-def check_role(server: ServerContext, found: Caller, route: str, needed: RequiredRights) -> None:
+def check_role(server: ServerContext, who: Caller, route: str, needed: RequiredRights) -> None:
     """Raise a Problem (403) for a key that may not do this. Not to be called in a transaction, which would take its
     entry in the audit log back."""
-    key = found.key
-    match denied(server.store, found.who, key.role, key.groups, route, needed):
+    key = who.key
+    match denied(server.store, who.who, key.role, key.groups, route, needed):
         case "role":
             why = f"{route} needs the role {needed.role}; API key {key.id} is {key.role}"
             raise ApiProblem(403, "forbidden", why, "use another key, or ask an admin for one")

@@ -70,9 +70,9 @@ class RequestGuard:
             nonlocal begun
             begun = begun or message["type"] == "http.response.start"
             if message["type"] == "http.response.start":
-                found = MutableHeaders(scope=message)
+                headers = MutableHeaders(scope=message)
                 for name, value in self.headers.items():
-                    found.setdefault(name, value)
+                    headers.setdefault(name, value)
             await send(message)
 
         try:
@@ -178,8 +178,8 @@ def check_json(body: bytes) -> None:
     """Refuse what parsers read differently: a name twice, NaN, numbers of thousands of digits, depth, halves of
     characters."""
     try:
-        found = json.loads(body.decode(), object_pairs_hook=_once, parse_constant=_no_number)
-        _check_values(found)
+        document = json.loads(body.decode(), object_pairs_hook=_once, parse_constant=_no_number)
+        _check_values(document)
     except RecursionError:
         raise _deep() from None
     except ValueError as error:
@@ -188,10 +188,10 @@ def check_json(body: bytes) -> None:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
         raise ValueError("an object has a name twice")
-    return found
+    return mapping
 
 
 def _no_number(_: str) -> None:
@@ -202,8 +202,8 @@ def _deep() -> ApiProblem:
     return ApiProblem(400, "unreadable", f"the body is nested deeper than {MAX_DEPTH}", "send flatter JSON")
 
 
-def _check_values(found: Any) -> None:
-    level: list[Any] = [found]
+def _check_values(document: Any) -> None:
+    level: list[Any] = [document]
     for _ in range(MAX_DEPTH + 1):
         if any(isinstance(value, str) and _UNSTORABLE.search(value) for value in level):
             raise ValueError("a text has a character that cannot be stored")

@@ -50,18 +50,18 @@ def place(text: str | None, *kinds: type) -> list[Any] | None:
 
 def _part(part: Any, kind: type) -> Any:
     if kind is datetime and isinstance(part, str):
-        found = datetime.fromisoformat(part)
-        if found.tzinfo is None:
+        moment = datetime.fromisoformat(part)
+        if moment.tzinfo is None:
             raise ValueError
-        return found.astimezone(UTC)
+        return moment.astimezone(UTC)
     storable = abs(part) < 2**63 if isinstance(part, int) else isinstance(part, str) and part.isprintable()
     if type(part) is not kind or not storable:
         raise ValueError
     return part
 
 
-def paged(found: Sequence[T], limit: int, where: Callable[[T], Sequence[Any]], shown: Callable[[T], Any]) -> Any:
-    """Return a page of `found`, which holds one item more than `limit` if there are more."""
-    page = found[:limit]
-    more = cursor(where(page[-1])) if len(found) > limit else None
+def paged(records: Sequence[T], limit: int, where: Callable[[T], Sequence[Any]], shown: Callable[[T], Any]) -> Any:
+    """Return a page of `records`, which holds one item more than `limit` if there are more."""
+    page = records[:limit]
+    more = cursor(where(page[-1])) if len(records) > limit else None
     return {"items": [shown(one) for one in page], "next_cursor": more}

@@ -108,11 +108,11 @@ def of_status(error: HTTPException, hint: str = "") -> ApiProblem:
 def of_invalid(error: RequestValidationError) -> ApiProblem:
     """Return the invalid fields with the reasons, without their values: one of them may be a secret."""
     details = error.errors()
-    found = [{"at": _place(e["loc"]), "message": _plain(str(e["msg"]))} for e in details[:MOST_PROBLEMS]]
-    detail = "; ".join(f"{one['at']}: {one['message']}" for one in found[:5])
+    problems = [{"at": _place(e["loc"]), "message": _plain(str(e["msg"]))} for e in details[:MOST_PROBLEMS]]
+    detail = "; ".join(f"{one['at']}: {one['message']}" for one in problems[:5])
     unreadable = any(e["type"] == "json_invalid" for e in details)
     status, code = (400, "unreadable") if unreadable else (422, "invalid")
-    return ApiProblem(status, code, detail, "correct these fields", more={"errors": found})
+    return ApiProblem(status, code, detail, "correct these fields", more={"errors": problems})
 
 
 def _place(loc: tuple[int | str, ...]) -> str:

@@ -39,8 +39,8 @@ def context_of(server: ServerContext, caller: Caller) -> QueryContext:
 
 def read_document(server: ServerContext, caller: Caller, query: Query) -> dict[str, Any]:
     """Return the single result of a query as it is read, which its ETag goes by."""
-    found: dict[str, Any] = as_json(work_of(query_for(query))().find(context_of(server, caller), query))
-    return found
+    document: dict[str, Any] = as_json(work_of(query_for(query))().find(context_of(server, caller), query))
+    return document
 
 
 def query_body(spec: QuerySpec) -> type[Requested] | None:
@@ -69,8 +69,8 @@ def _add(routes: APIRouter, spec: QuerySpec) -> None:
         if not spec.paged:
             return tagged(request, as_json(work.find(context, query)))
         page = given["parameters"]
-        found = work.items(context, query, place(page.cursor, *work.place_types), page.limit + 1)
-        answer = paged(found, page.limit, work.place, lambda one: one)
+        records = work.items(context, query, place(page.cursor, *work.place_types), page.limit + 1)
+        answer = paged(records, page.limit, work.place, lambda one: one)
         answer["items"] = list(work.shown(context, answer["items"]))
         if spec.page_summary:
             answer |= vars(work.page_summary(context, query))

@@ -46,10 +46,10 @@ class StoredQueue:
 
     def get(self, job: str) -> Queued | None:
         try:
-            found = self._store.jobs.get(job)
+            stored = self._store.jobs.get(job)
         except InstepError:
             return None
-        return shown(self._store, found, fresh=False) if found.id == job else None
+        return shown(self._store, stored, fresh=False) if stored.id == job else None
 
 
 def shown(store: Store, job: model.Job, *, fresh: bool) -> Queued:

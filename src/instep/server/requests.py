@@ -116,19 +116,19 @@ def texts_of(record: type[Any]) -> dict[str, str]:
     return dict(_texts(record))
 
 
-def records_in(hint: Any, found: set[type[Any]] | None = None) -> set[type[Any]]:
+def records_in(hint: Any, records: set[type[Any]] | None = None) -> set[type[Any]]:
     """Return the dataclasses in a type: in its parameters, and in the fields of models and of these dataclasses."""
-    found = set() if found is None else found
+    records = set() if records is None else records
     for part in get_args(hint):
-        records_in(part, found)
+        records_in(part, records)
     if isinstance(hint, type) and issubclass(hint, BaseModel):
         for field in hint.model_fields.values():
-            records_in(field.annotation, found)
-    elif isinstance(hint, type) and is_dataclass(hint) and hint not in found:
-        found.add(hint)
+            records_in(field.annotation, records)
+    elif isinstance(hint, type) and is_dataclass(hint) and hint not in records:
+        records.add(hint)
         for part in get_type_hints(hint).values():
-            records_in(part, found)
-    return found
+            records_in(part, records)
+    return records
 
 
 def _default(field: Field[Any]) -> Mapping[str, Any]:

@@ -27,10 +27,10 @@ class StateBody(RequestBody):
 @router.get("/state", **route_options(StateOut))
 def state(id: Name, context: RequestContextDep) -> JSONResponse:
     beside = _parts_beside(context, id)
-    found = context.ports.store.connectors.get(id)
-    if found.at is None:
+    stored = context.ports.store.connectors.get(id)
+    if stored.at is None:
         raise Refusal(400, f"Connection '{id}' has no state yet: no sync of it has saved one.")
-    return success(data={"state": {name: value for name, value in found.state.items() if name not in beside}})
+    return success(data={"state": {name: value for name, value in stored.state.items() if name not in beside}})
 
 
 @router.patch("/state", **route_options(StateOut, takes=StateBody))

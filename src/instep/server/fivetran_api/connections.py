@@ -56,14 +56,14 @@ def connections(request: Request, context: RequestContextDep) -> JSONResponse:
 def listing(request: Request, context: RequestContext, group: str) -> JSONResponse:
     """Return a page of the connections of a group, or of all that the key may see."""
     seen = window(request)
-    found = context.ports.objects.connections(
+    stored = context.ports.objects.connections(
         after=seen.after,
         limit=seen.limit + 1,
         group=group,
         groups=context.caller.groups,
         namespace=request.query_params.get("schema") or "",
     )
-    items, cursor = seen.cut(found, lambda item: item.name)
+    items, cursor = seen.cut(stored, lambda item: item.name)
     return page(LISTED, shown(context.ports, items), cursor)
 
 

@@ -54,9 +54,9 @@ def group(id: Name, context: RequestContextDep) -> JSONResponse:
 @router.patch("/groups/{id}", **route_options(GroupOut, takes=NewGroupBody))
 def change_group(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     """Rename a group; the id that everything refers to stays."""
-    found, parsed = existing(context, "Group", id), parse(NewGroupBody, body)
+    stored, parsed = existing(context, "Group", id), parse(NewGroupBody, body)
     with context.write(body):
-        if found.kind == "group":
+        if stored.kind == "group":
             context.ports.objects.change("group", id, {"name": parsed.name}, context.caller.name)
         else:
             note(context, "destination", id, {"name": parsed.name})

@@ -81,8 +81,8 @@ def _columns(table: Table) -> Iterator[dict[str, Any]]:
 
 def _tables(context: RequestContext, id: str) -> list[Table]:
     context.own_connection(id)
-    found = named(context.place(id), context.naming(id)).tables
-    return [found[ref] for ref in sorted(found)]
+    named_tables = named(context.place(id), context.naming(id)).tables
+    return [named_tables[ref] for ref in sorted(named_tables)]
 
 
 def _row(id: str, source: str, destination: str) -> dict[str, Any]:
@@ -91,8 +91,8 @@ def _row(id: str, source: str, destination: str) -> dict[str, Any]:
 
 def _listed(request: Request, rows: list[dict[str, Any]]) -> JSONResponse:
     seen = window(request)
-    found = sorted((row for row in rows if row["id"] > seen.after), key=lambda row: str(row["id"]))
-    items, cursor = seen.cut(found, lambda row: str(row["id"]))
+    remaining = sorted((row for row in rows if row["id"] > seen.after), key=lambda row: str(row["id"]))
+    items, cursor = seen.cut(remaining, lambda row: str(row["id"]))
     return page("Metadata retrieved successfully", items, cursor)
 
 

@@ -99,7 +99,7 @@ class ServedObjects:
         return self._item(item) if item else None
 
     def sources(self, names: Collection[str]) -> Mapping[str, Item]:
-        return {found.name: _item(found) for found in self.objects.get_many("source", names)}
+        return {source.name: _item(source) for source in self.objects.get_many("source", names)}
 
     def create(self, kind: Kind, name: str, spec: Mapping[str, Any], who: str, since: Item | None = None) -> Item:
         if _is_stored(kind):

@@ -103,8 +103,8 @@ def _begin(context: RequestContext, id: str, body: SyncBody, *, join: bool) -> J
         raise Refusal(409, f"Connection '{id}' is paused.", hint='resume it first: PATCH it with {"paused": false}')
     # the jobs that a client sees as a sync: what waits for a later time is none
     now = datetime.now(UTC)
-    found = (j for j in context.ports.jobs.unfinished([id]).get(id, ()) if j.kind in MOVES)
-    running = [j for j in found if j.status == "running" or j.due is None or j.due <= now]
+    unfinished = (j for j in context.ports.jobs.unfinished([id]).get(id, ()) if j.kind in MOVES)
+    running = [j for j in unfinished if j.status == "running" or j.due is None or j.due <= now]
     under_way = running or _runs(context, id)
     if under_way and join:
         four_eyes = context.ports.project(id).model.four_eyes

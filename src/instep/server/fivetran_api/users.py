@@ -124,8 +124,10 @@ def account(context: RequestContextDep) -> JSONResponse:
 def members(request: Request, context: RequestContext, group: str) -> JSONResponse:
     """Return a page of those who may use a group: the key that asks, and who was added to it."""
     seen = window(request)
-    found = [one for one in _all(context, "") if one["id"] == user_id(context.caller) or group in _groups(context, one)]
-    later = [_member(context, one, group) for one in found if one["id"] > seen.after]
+    matching = [
+        one for one in _all(context, "") if one["id"] == user_id(context.caller) or group in _groups(context, one)
+    ]
+    later = [_member(context, one, group) for one in matching if one["id"] > seen.after]
     items, cursor = seen.cut(later, lambda one: str(one["id"]))
     return page("Users retrieved successfully", items, cursor)
 
@@ -149,10 +151,10 @@ def add(context: RequestContext, group: str, body: Any) -> JSONResponse:
 
 def remove(context: RequestContext, group: str, id: str) -> JSONResponse:
     with context.write():
-        found = context.ports.objects.get("user", id)
-        if found is None or group not in found.spec["groups"]:
+        item = context.ports.objects.get("user", id)
+        if item is None or group not in item.spec["groups"]:
             raise not_found("User", id)
-        context.ports.objects.change("user", found.name, {"groups": {group: None}}, context.caller.name)
+        context.ports.objects.change("user", item.name, {"groups": {group: None}}, context.caller.name)
     return success("User has been removed from the group")
 
 
@@ -181,10 +183,10 @@ def user(caller: ApiCaller) -> dict[str, Any]:
 
 def _all(context: RequestContext, after: str, limit: int | None = None) -> list[dict[str, Any]]:
     """Return the users by id, from behind `after` on."""
-    found = [user(context.caller)] if user_id(context.caller) > after else []
+    page = [user(context.caller)] if user_id(context.caller) > after else []
     if context.caller.role == "admin" and not context.caller.groups:
-        found += [_invited(context, item) for item in _stored_users(context, after, limit)]
-    return sorted(found, key=lambda one: str(one["id"]))[:limit]
+        page += [_invited(context, item) for item in _stored_users(context, after, limit)]
+    return sorted(page, key=lambda one: str(one["id"]))[:limit]
 
 
 def _stored_users(context: RequestContext, after: str = "", limit: int | None = None) -> list[Item]:
@@ -203,10 +205,10 @@ def _found(context: RequestContext, id: str) -> Item:
     context.allow(required_rights("GET /keys/{key}"))
     if id == user_id(context.caller):
         raise Refusal(409, _OWN, hint=_KEYS)
-    found = context.ports.objects.get("user", id)
-    if found is None:
+    item = context.ports.objects.get("user", id)
+    if item is None:
         raise not_found("User", id)
-    return found
+    return item
 
 
 def _by_address(context: RequestContext, email: str) -> Item | None:
@@ -217,8 +219,8 @@ def _by_address(context: RequestContext, email: str) -> Item | None:
 
 
 def _groups(context: RequestContext, one: Mapping[str, Any]) -> Mapping[str, str]:
-    found = context.ports.objects.get("user", str(one["id"]))
-    groups: Mapping[str, str] = found.spec["groups"] if found else {}
+    item = context.ports.objects.get("user", str(one["id"]))
+    groups: Mapping[str, str] = item.spec["groups"] if item else {}
     return groups
 
 

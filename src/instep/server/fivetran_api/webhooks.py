@@ -87,8 +87,8 @@ class WebhookTest(RequestBody):
 @router.get("", **lists(WebhookOut))
 def webhooks(request: Request, context: RequestContextDep) -> JSONResponse:
     seen = window(request)
-    found = context.ports.objects.page("webhook", after=seen.after, limit=seen.limit + 1)
-    items, cursor = seen.cut(found, lambda item: item.name)
+    stored = context.ports.objects.page("webhook", after=seen.after, limit=seen.limit + 1)
+    items, cursor = seen.cut(stored, lambda item: item.name)
     closed = context.ports.store.outbox.closed()
     return page("Webhooks retrieved successfully", [_view(item, closed) for item in items], cursor)
 
@@ -113,13 +113,13 @@ def retrieve(id: Name, context: RequestContextDep) -> JSONResponse:
 @router.patch("/{id}", **route_options(WebhookOut, takes=WebhookChange))
 def change(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     """Change a webhook; one that is active, or becomes it, is tried with its new settings first."""
-    found, parsed = _found(context, id), parse(WebhookChange, body)
+    item, parsed = _found(context, id), parse(WebhookChange, body)
     _check_events(parsed.events or ())
     patch = {k: v for k, v in parsed.model_dump(exclude_none=True).items() if v != MASK}
     will = {**CompatDocuments(context.ports.store).opened("webhook", id), **patch}
     if "url" in patch:
         check_url(context.ports.egress(), will["url"])
-    if parsed.active or (found.spec["active"] and {"url", "secret"} & set(patch)):
+    if parsed.active or (item.spec["active"] and {"url", "secret"} & set(patch)):
         _try(context, will)
     with context.write(body):
         made = context.ports.objects.change("webhook", id, patch, context.caller.name)
@@ -134,9 +134,9 @@ def test(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     parsed = parse(WebhookTest, body)
     _check_events([parsed.event])
     webhook = CompatDocuments(context.ports.store).opened("webhook", id)
-    found = tried(context.ports.egress(), webhook["url"], webhook.get("secret", ""), parsed.event)
-    context.record(event=parsed.event, succeed=found.succeed)
-    return success(parsed.remark("Webhook has been tested"), asdict(found))
+    attempt = tried(context.ports.egress(), webhook["url"], webhook.get("secret", ""), parsed.event)
+    context.record(event=parsed.event, succeed=attempt.succeed)
+    return success(parsed.remark("Webhook has been tested"), asdict(attempt))
 
 
 @router.delete("/{id}", **route_options())
@@ -163,10 +163,10 @@ def _create(context: RequestContext, parsed: NewWebhook, kind: Mapping[str, str]
 
 def _try(context: RequestContext, webhook: Mapping[str, Any]) -> None:
     """Raise Refusal (400) if the receiver does not accept a test."""
-    found = tried(context.ports.egress(), webhook["url"], webhook.get("secret", ""), webhook["events"][0])
-    if not found.succeed:
+    attempt = tried(context.ports.egress(), webhook["url"], webhook.get("secret", ""), webhook["events"][0])
+    if not attempt.succeed:
         hint = 'create it with {"active": false}, and activate it once its receiver answers'
-        raise Refusal(400, f"The test of the webhook has failed: {found.message}", hint=hint)
+        raise Refusal(400, f"The test of the webhook has failed: {attempt.message}", hint=hint)
 
 
 def _check_events(events: Sequence[str]) -> None:
@@ -175,10 +175,10 @@ def _check_events(events: Sequence[str]) -> None:
 
 
 def _found(context: RequestContext, id: str) -> Item:
-    found = context.ports.objects.get("webhook", id)
-    if found is None:
+    item = context.ports.objects.get("webhook", id)
+    if item is None:
         raise not_found("Webhook", id)
-    return found
+    return item
 
 
 def _shown(context: RequestContext, message: str, item: Item) -> JSONResponse:

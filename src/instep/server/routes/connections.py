@@ -63,7 +63,7 @@ def detect(
 
 def _work(server: ServerContext, writes: Write, name: str, kind: str, options: dict[str, Any], why: str) -> Response:
     def do() -> WriteAnswer:
-        found = server.queue.enqueue(name, kind, options=options, who=writes.caller.who)
-        return WriteAnswer(vars(found), 202 if found.fresh else 200, {"job": found.id, **options, "why": why})
+        queued = server.queue.enqueue(name, kind, options=options, who=writes.caller.who)
+        return WriteAnswer(vars(queued), 202 if queued.fresh else 200, {"job": queued.id, **options, "why": why})
 
     return located(writes.run(f"connection.{kind}", name, do))

@@ -100,9 +100,9 @@ async def _lines(
             except ApiProblem:  # the one that it names has left them
                 return
         find = partial(server.store.events.after, number, types=types, limit=200, connections=scope)
-        for found in await run_sync(find):
-            number, last_line = found.number, time.monotonic()
-            yield _event(found)
+        for event in await run_sync(find):
+            number, last_line = event.number, time.monotonic()
+            yield _event(event)
         if time.monotonic() - last_line >= _SILENCE:
             last_line = time.monotonic()
             yield ": still here\n\n"

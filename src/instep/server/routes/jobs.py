@@ -120,19 +120,19 @@ def wait_for_second(server: ServerContext, writes: Write, act: Act, action: str)
 @routes.get("/jobs/{job}", response_model=JobDone)
 def get_job(server: ServerDep, who: CallerDep, job: ConnectionName) -> Any:
     """Return one job with its status and result. `run` is the run that the job created."""
-    found = _job(server, who, job)
-    if found is None:
+    record = _job(server, who, job)
+    if record is None:
         raise ApiProblem(404, "not_found", f"no job {job!r} is known", "see the runs of its connection")
-    return JobDone(**{**vars(as_shown_to(who.key.role, server.store.jobs.open_result(found))), "fresh": False})
+    return JobDone(**{**vars(as_shown_to(who.key.role, server.store.jobs.open_result(record))), "fresh": False})
 
 
 def _job(server: ServerContext, who: Caller, job: str) -> Job | None:
     """Find a job by its whole id."""
     try:
-        found = server.store.jobs.get(job, server.names(who))
+        record = server.store.jobs.get(job, server.names(who))
     except InstepError:
         return None
-    return found if found.id == job else None
+    return record if record.id == job else None
 
 
 def ask(
@@ -147,10 +147,10 @@ def ask(
     def do() -> WriteAnswer:
         if before is not None:
             before()
-        found = queue.ask(server.store, name, kind, writes.caller.who, options)
-        job = found.job
-        body = vars(shown(server.store, job, fresh=found.new))
-        return WriteAnswer(body, 202 if found.new else 200, {"job": job.id, **options, "why": why})
+        queued = queue.ask(server.store, name, kind, writes.caller.who, options)
+        job = queued.job
+        body = vars(shown(server.store, job, fresh=queued.new))
+        return WriteAnswer(body, 202 if queued.new else 200, {"job": job.id, **options, "why": why})
 
     return located(writes.run(f"connection.{kind}", name, do))
 
@@ -189,12 +189,12 @@ def check_owner(server: ServerContext, who: Caller, name: str, requested: Any) -
     """Raise problem 404 for a change, run or plan of another connection."""
     store, what = server.store, requested.what
     kind = what[:2]
-    found: Run | StoredPlan | Review
+    owner: Run | StoredPlan | Review
     try:
-        found = (
+        owner = (
             store.runs.get(what) if kind == "r-" else store.plans.get(what) if kind == "p-" else store.reviews.get(what)
         )
     except InstepError:
         raise unknown("change, run or plan", what) from None
-    if found.connection != name or found.id != what:
+    if owner.connection != name or owner.id != what:
         raise unknown("change, run or plan", what)

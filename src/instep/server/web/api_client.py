@@ -60,13 +60,13 @@ class ApiClient:
         query = _query(parameters or {})
         payload = b"" if body is None else json.dumps(body).encode()
         sent = {"content-type": "application/json", "content-length": str(len(payload))} if body is not None else {}
-        status, found, content = await self._exchange(
+        status, answer_headers, content = await self._exchange(
             method, PREFIX + path, query, {**sent, **self.headers, **(headers or {})}, payload
         )
         document = json.loads(content) if content else None
         if status >= 400:
-            raise _problem(status, document or {}, found)
-        return ApiAnswer(status, document, found)
+            raise _problem(status, document or {}, answer_headers)
+        return ApiAnswer(status, document, answer_headers)
 
     def stream(self, path: str, parameters: Mapping[str, Any], headers: Mapping[str, str]) -> Response:
         """Return the answer of the API to a GET as it comes, part by part."""
@@ -111,8 +111,8 @@ class ApiClient:
                 parts.append(message.get("body", b""))
 
         await self.app(scope, receive, send)
-        found = {name.decode().lower(): value.decode("latin-1") for name, value in start["headers"]}
-        return int(start["status"]), found, b"".join(parts)
+        answer_headers = {name.decode().lower(): value.decode("latin-1") for name, value in start["headers"]}
+        return int(start["status"]), answer_headers, b"".join(parts)
 
 
 class _Forwarded(Response):

@@ -34,13 +34,13 @@ class HiddenValue(str):
 def copies(action: Action, values: Values, server: str) -> dict[str, str]:
     """Return the same request as `CLI`, `Python` and `curl`, and as `YAML` where it writes an object or a selection."""
     shown = _without_secrets(action, values)
-    found = {
+    texts = {
         "CLI": "\n".join(COMMANDS[action.name](shown)) if action.name in COMMANDS else "",
         "Python": _python(action, shown),
         "curl": curl(action, shown, server),
         "YAML": _yaml(action, values),
     }
-    return {name: text for name, text in found.items() if text}
+    return {name: text for name, text in texts.items() if text}
 
 
 def curl(action: Action, values: Values, server: str) -> str:
@@ -58,12 +58,12 @@ def _without_secrets(action: Action, values: Values) -> dict[str, Any]:
     hidden = {
         field.name: HiddenValue(f"<{field.label.lower()}>") for field in action.fields if field.control == "secret"
     }
-    found: dict[str, Any] = {one.name: hidden.get(one.name, values.get(one.name)) for one in action.fields}
-    for name in (one.name for one in action.fields if one.hidden and isinstance(found[one.name], dict)):
-        found[name] = {key: {} for key in found[name]}
-    if (kind := kind_of(action)) and isinstance(found.get("spec"), dict):
-        found["spec"] = hide(kind, _name(values), found["spec"], lambda path: HiddenValue(f"<{path[-1]}>"))
-    return found
+    document: dict[str, Any] = {one.name: hidden.get(one.name, values.get(one.name)) for one in action.fields}
+    for name in (one.name for one in action.fields if one.hidden and isinstance(document[one.name], dict)):
+        document[name] = {key: {} for key in document[name]}
+    if (kind := kind_of(action)) and isinstance(document.get("spec"), dict):
+        document["spec"] = hide(kind, _name(values), document["spec"], lambda path: HiddenValue(f"<{path[-1]}>"))
+    return document
 
 
 def kind_of(action: Action) -> ObjectKind | None:
@@ -127,7 +127,9 @@ def _selection_keys(values: Values) -> dict[str, Any]:
     if verb == "off":
         columns = [path for path in paths if path.count(".") > 1]
         tables = [path if "." in path else f"{path}.*" for path in paths if path not in columns]
-        return {"exclude": {name: found for name, found in (("tables", tables), ("columns", columns)) if found}}
+        return {
+            "exclude": {name: patterns for name, patterns in (("tables", tables), ("columns", columns)) if patterns}
+        }
     return {}
 
 
@@ -318,8 +320,8 @@ def _upgraded(values: Values) -> list[str]:
 
 
 def _detector_options(values: Values) -> list[str]:
-    found = values.get("values")
-    texts = {name: yaml.safe_dump(value).partition("\n")[0] for name, value in found.items()} if found else {}
+    options = values.get("values")
+    texts = {name: yaml.safe_dump(value).partition("\n")[0] for name, value in options.items()} if options else {}
     given = {**values, "options": [f"{name}={text}" for name, text in texts.items()]}
     return _command("detector", "set", "{options}", connection="--connection", table="--table")(given)
 

@@ -67,11 +67,11 @@ class ActionField:
 
     def _document(self, text: str) -> Any:
         complaint, most = f"{self.name} is neither YAML nor JSON", MOST_HIDDEN_VALUES if self.hidden else MOST_VALUES
-        found, shape = read_yaml(text, complaint, most), list if self.listed else dict
-        if not isinstance(found, shape):
+        value, shape = read_yaml(text, complaint, most), list if self.listed else dict
+        if not isinstance(value, shape):
             expected = "a list, each entry after `- `" if self.listed else "a mapping: lines of `key: value`"
             raise ApiProblem(422, "invalid", f"{self.name} is not {expected}", "correct it, then press again")
-        return found
+        return value
 
 
 @dataclass(frozen=True)
@@ -108,12 +108,12 @@ class Action:
 
     def address(self, values: Mapping[str, Any]) -> str:
         """Return the path of a request below /api/v1. Raises ApiProblem for a name that is missing."""
-        found = self.path
+        address = self.path
         for name in self.in_path:
             if not values.get(name):
                 raise ApiProblem(422, "invalid", f"{name} is missing", "open the form from the object's page")
-            found = found.replace(f"{{{name}}}", quote(str(values[name]), safe=""))
-        return found
+            address = address.replace(f"{{{name}}}", quote(str(values[name]), safe=""))
+        return address
 
     def body(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return the body of a request: what is not in its path and not as by default."""
@@ -134,9 +134,9 @@ def actions() -> Mapping[str, Action]:
 
 def action_of(name: str) -> Action:
     """Return one operation; ApiProblem 404 for a name that none has."""
-    if (found := actions().get(name)) is None:
+    if (action := actions().get(name)) is None:
         raise ApiProblem(404, "not_found", f"there is no operation {name!r}", "go back")
-    return found
+    return action
 
 
 def _of_operation(spec: OperationSpec) -> Action:

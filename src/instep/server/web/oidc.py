@@ -131,22 +131,24 @@ class Provider:
         if known is not None and now - read < _DOCUMENT_SECONDS:
             return known
         address = f"{issuer.rstrip('/')}/.well-known/openid-configuration"
-        found = self._json("GET", address, None, {"Accept": "application/json"})
+        document = self._json("GET", address, None, {"Accept": "application/json"})
         required = ("authorization_endpoint", "token_endpoint", "jwks_uri")
-        if found.get("issuer") != issuer or not all(str(found.get(name, "")).startswith("http") for name in required):
+        if document.get("issuer") != issuer or not all(
+            str(document.get(name, "")).startswith("http") for name in required
+        ):
             raise ConnectError(f"{issuer} does not describe itself as this issuer", hint="check `oidc:` in instep.yml")
-        _documents[issuer] = now, found
-        return found
+        _documents[issuer] = now, document
+        return document
 
     def _json(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> dict[str, Any]:
         answer = request(self.guard, method, url, body, headers, timeout=self.section.timeout, ca=self.section.ca)
         try:
-            found = json.loads(answer.body)
+            document = json.loads(answer.body)
         except (ValueError, RecursionError):
-            found = None
-        if answer.status != 200 or not isinstance(found, dict):
+            document = None
+        if answer.status != 200 or not isinstance(document, dict):
             raise ConnectError(f"{self.section.issuer} has answered {answer.status}", hint="sign in again")
-        return found
+        return document
 
 
 def provider_of(server: ServerContext) -> Provider | None:

@@ -94,14 +94,14 @@ def _at(form: Form, name: str, number: int) -> str:
 
 def _rule(texts: Mapping[str, str], rest: str) -> dict[str, Any]:
     lists = {name: [one.strip() for one in texts[name].replace("\n", ",").split(",") if one.strip()] for name in _LISTS}
-    found: dict[str, Any] = {name: value for name, value in lists.items() if value or name == "on"}
-    found["decide"] = texts["decide"] if texts["decide"] in ACTIONS else "review"
-    found |= {name: texts[name] for name in MODIFIERS if texts[name]}
+    rule: dict[str, Any] = {name: value for name, value in lists.items() if value or name == "on"}
+    rule["decide"] = texts["decide"] if texts["decide"] in ACTIONS else "review"
+    rule |= {name: texts[name] for name in MODIFIERS if texts[name]}
     try:
         more = json.loads(rest) if rest else {}
     except (ValueError, RecursionError):
         more = {}
-    return {**found, **(more if isinstance(more, dict) else {})}
+    return {**rule, **(more if isinstance(more, dict) else {})}
 
 
 def rest_of(rule: Mapping[str, Any]) -> str:

@@ -58,15 +58,15 @@ KINDS = {
 @cache
 def static_files() -> Mapping[str, tuple[bytes, str]]:
     """Return the files that browsers load: content and media type by name."""
-    found: dict[str, tuple[bytes, str]] = {}
+    by_name: dict[str, tuple[bytes, str]] = {}
     root = files("instep.server.web") / "static"
     for folder in (root, root / "vendor"):
         prefix = "" if folder is root else "vendor/"
         for one in folder.iterdir():
             suffix = "." + one.name.rpartition(".")[2]
             if suffix in _TYPES:
-                found[prefix + one.name] = (one.read_bytes(), _TYPES[suffix])
-    return found
+                by_name[prefix + one.name] = (one.read_bytes(), _TYPES[suffix])
+    return by_name
 
 
 def static_url(name: str) -> str:
@@ -76,11 +76,11 @@ def static_url(name: str) -> str:
 
 
 async def _static(request: Request) -> Response:
-    found = static_files().get(request.path_params["name"])
-    if found is None:
+    file = static_files().get(request.path_params["name"])
+    if file is None:
         return Response("not found", 404, media_type="text/plain")
     headers = {"Cache-Control": "public, max-age=31536000, immutable"}
-    return Response(found[0], headers=headers, media_type=found[1])
+    return Response(file[0], headers=headers, media_type=file[1])
 
 
 STATIC = Route("/static/{digest}/{name:path}", _static, methods=["GET"], name="static")

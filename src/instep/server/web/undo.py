@@ -53,12 +53,12 @@ def options_before(detector: _Values, values: _Values) -> dict[str, Any]:
 def undo_of_answers(answer: str, ids: Sequence[str], before: Iterable[str] = ()) -> str:
     """Return the address that takes an answer to these changes back; "" if they are more than it can name. `before`:
     who looked after them; an assignment is taken back where it was the same for all."""
-    assignees, found = set(before), ""
+    assignees, address = set(before), ""
     if ids and answer != "assigned":
-        found = query("/do/reopen_changes", ids=ids)
+        address = query("/do/reopen_changes", ids=ids)
     elif ids and len(assignees) == 1:
-        found = query("/do/assign_changes", ids=ids, assignee=assignees.pop())
-    return found if len(found) <= LONGEST else ""
+        address = query("/do/assign_changes", ids=ids, assignee=assignees.pop())
+    return address if len(address) <= LONGEST else ""
 
 
 async def assignees_of(visit: Visit, ids: Sequence[str]) -> list[str]:
@@ -85,8 +85,8 @@ def filter_fields(saved: _Values) -> dict[str, Any]:
 def undo_of_filter(name: str, before: _Values | None) -> str:
     """Return the address that saves the filter of this name as it was, or deletes it if there was none."""
     given = filter_fields(before) if before is not None else {"gone": "true"}
-    found = query("/changes/filters", name=name, **given)
-    return found if len(found) <= LONGEST else ""
+    address = query("/changes/filters", name=name, **given)
+    return address if len(address) <= LONGEST else ""
 
 
 def undo_note(action: Action) -> str:

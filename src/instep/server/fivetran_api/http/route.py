@@ -114,12 +114,12 @@ def context(request: Request) -> RequestContext:
     406 for an Accept that cannot be met."""
     ports: Ports = request.app.state.ports
     path = request.scope["route"].path
-    found = RequestContext(ports, caller_of(request, ports), f"{request.method} /v1{path}", request.url.path)
-    found.allow(NEEDS[f"{request.method} {path}"])
+    request_context = RequestContext(ports, caller_of(request, ports), f"{request.method} /v1{path}", request.url.path)
+    request_context.allow(NEEDS[f"{request.method} {path}"])
     words = {part.partition(";")[0].strip().lower() for part in request.headers.get("accept", "*/*").split(",")}
     if not words & {"", "*/*", "application/*", "application/json"}:
         raise Refusal(406, "The answer is application/json; the Accept header does not take it.")
-    return found
+    return request_context
 
 
 RequestContextDep = Annotated[RequestContext, Depends(context)]

@@ -59,12 +59,12 @@ async def inbox(visit: Visit) -> Response:
     view = visit.query("tab", "review")
     view = view if view in dict(map(reversed, TABS)) else "review"  # type: ignore[arg-type]
     chosen = {name: visit.query(name) for name in _FILTER}
-    found, next_cursor, refusal = [], None, None
+    items, next_cursor, refusal = [], None, None
     counts: dict[str, Any] = {"views": {}, "kinds": {}, "total": 0}
     try:
         page = await visit.api.get("/changes", **chosen, view=view, cursor=visit.query("cursor"), limit=100)
         counts = await visit.api.get("/change-counts", **chosen, view=view)
-        found, next_cursor = page["items"], page["next_cursor"]
+        items, next_cursor = page["items"], page["next_cursor"]
     except ApiProblem as problem:  # an unknown connection, or a pattern that is not finished yet
         if problem.status not in (404, 422):
             raise
@@ -82,10 +82,10 @@ async def inbox(visit: Visit) -> Response:
         counts=counts,
         kinds=sorted({*counts["kinds"], *filter(None, [chosen["kind"]])}),
         filters=[(one["name"], _address(one["filter"])) for one in filters],
-        groups=_groups(found),
+        groups=_groups(items),
         next_cursor=next_cursor,
         answers=ANSWERS if view in ANSWERABLE else {},
-        item_count=len(found),
+        item_count=len(items),
     )
 
 
@@ -108,9 +108,9 @@ def _address(saved: dict[str, Any]) -> str:
     return query("/changes", **filter_fields(saved))
 
 
-def _groups(found: list[dict[str, Any]]) -> list[tuple[str, str, list[dict[str, Any]]]]:
+def _groups(items: list[dict[str, Any]]) -> list[tuple[str, str, list[dict[str, Any]]]]:
     """Return the changes of each detection of a connection, by table."""
-    parts = groupby(found, lambda one: (one["connection"], one["first_seen"]))
+    parts = groupby(items, lambda one: (one["connection"], one["first_seen"]))
     return [(*of, sorted(rows, key=lambda one: (one["table"], one["column"], one["id"]))) for of, rows in parts]
 
 

@@ -78,7 +78,7 @@ async def connection(visit: Visit) -> Response:
     """Show how one connection stands."""
     name = visit.path["connection"]
     base = f"/connections/{quoted(name)}"
-    found = await visit.api.send("GET", base, parameters={"freshness": False})  # its status has it, by table
+    shown = await visit.api.send("GET", base, parameters={"freshness": False})  # its status has it, by table
     report = await visit.api.get(f"{base}/status")
     table = visit.query("table")
     loads = (await visit.api.get(f"{base}/loads", table=table, limit=CHART_RUNS))["items"]
@@ -86,14 +86,14 @@ async def connection(visit: Visit) -> Response:
     queued = queue["items"]
     search, cursor = visit.query("search").strip(), visit.query("cursor")
     tables = await visit.api.get(f"{base}/status/tables", search=search, cursor=cursor, limit=ROWS)
-    details = found.document
+    details = shown.document
     live = bool(queued) or details["status"] in ("running", "processing")
     answer = await visit.render(
         "connection.html",
         live=live,
         name=name,
         connection=details,
-        etag=found.etag,
+        etag=shown.etag,
         report=report,
         states=STATES,
         tabs=tabs_of(visit, name, ""),
@@ -138,18 +138,18 @@ def charts_of(loads: Sequence[Mapping[str, Any]], of: str) -> dict[str, Any]:
 
 def blockers(details: Mapping[str, Any]) -> dict[str, str]:
     """Return why an operation cannot be done now, by its name."""
-    found = {}
+    reasons = {}
     pause = next((detail for detail in details["pauses"] if detail["table"] is None), None)
     if pause is not None:
         for operation in ("sync", "detect", "backfill", "verify", "replay_quarantine"):
             if not policy_of(operation).runs_while_paused:
-                found[operation] = f"the connection is paused: {pause['reason']}"
-        found["pause"] = "it is paused already"
+                reasons[operation] = f"the connection is paused: {pause['reason']}"
+        reasons["pause"] = "it is paused already"
     if not details["pauses"]:
-        found["resume"] = "nothing is paused"
+        reasons["resume"] = "nothing is paused"
     if details["managed_by"] == "file":
-        found["delete"] = "it is managed by the project file: take it out of instep.yml"
-    return found
+        reasons["delete"] = "it is managed by the project file: take it out of instep.yml"
+    return reasons
 
 
 def pausing(details: Mapping[str, Any], queued: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -56,14 +56,14 @@ class DetectorOption:
 
 def options_of(model: type[AppOptions] | type[ColumnOptions], chosen: Mapping[str, Any]) -> list[DetectorOption]:
     """Return all options of a model with their values."""
-    found = []
+    options = []
     for name, field in model.model_fields.items():
         default = field.default
         control = "flag" if isinstance(default, bool) else "frequency" if isinstance(default, int) else "lines"
         label = SHORT[name].replace("_", " ").capitalize()
         value = chosen.get(name, default)
-        found.append(DetectorOption(name, label, ABOUT[name], control, value, name in chosen))
-    return found
+        options.append(DetectorOption(name, label, ABOUT[name], control, value, name in chosen))
+    return options
 
 
 @pages.page("/connections/{connection}/detector")
@@ -80,9 +80,9 @@ async def set_options(visit: Visit) -> Response:
     try:
         if visit.sent("of_tables") and not table:
             raise ApiProblem(422, "invalid", "no pattern of tables is given", "write one, such as public.* or *.orders")
-        found = await visit.api.get(f"/connections/{quoted(name)}/detector")
+        document = await visit.api.get(f"/connections/{quoted(name)}/detector")
         model = ColumnOptions if table else AppOptions
-        values = _changed(visit, options_of(model, found["tables"].get(table, {}) if table else found["options"]))
+        values = _changed(visit, options_of(model, document["tables"].get(table, {}) if table else document["options"]))
         if not values:
             return visit.go(f"/connections/{quoted(name)}/detector", "No option is set otherwise than it was.")
         body = {"values": values, "table": table}
@@ -93,13 +93,13 @@ async def set_options(visit: Visit) -> Response:
     if rehearsed:
         return await _show(visit, preview={"table": table, "values": values, **(answer.document or {})})
     given = {"connection": name, "values": values, "table": table}
-    undo = undo_address(action_of("set_detector_options"), given, options_before(found, given))
+    undo = undo_address(action_of("set_detector_options"), given, options_before(document, given))
     return visit.go(f"/connections/{quoted(name)}/detector", f"Done: {len(values)} options of {name} are set.", undo)
 
 
 def _changed(visit: Visit, options: list[DetectorOption]) -> dict[str, Any]:
     """Return the options that the form has otherwise than they are."""
-    found: dict[str, Any] = {}
+    changed: dict[str, Any] = {}
     for option in options:
         given: Any
         if option.control == "flag":
@@ -109,17 +109,17 @@ def _changed(visit: Visit, options: list[DetectorOption]) -> dict[str, Any]:
         else:
             given = [line.strip() for line in visit.sent(option.name).splitlines() if line.strip()]
         if given != (list(option.value) if option.control == "lines" else option.value):
-            found[option.name] = given
-    return found
+            changed[option.name] = given
+    return changed
 
 
 async def _show(visit: Visit, *, problem: ApiProblem | None = None, preview: Any = None) -> Response:
     name = visit.path["connection"]
     base = f"/connections/{quoted(name)}"
-    found = await visit.api.send("GET", f"{base}/detector")
+    answer = await visit.api.send("GET", f"{base}/detector")
     details = await visit.api.get(base)
     past = await visit.api.get("/events", connection=name, type="detection.finished", limit=20)
-    status = found.document
+    status = answer.document
     action = action_of("set_detector_options")
     why_not = "" if visit.may(action.role) else f"it needs the role {action.role}; you are {visit.caller.key.role}"
     if details["managed_by"] == "file":
@@ -132,7 +132,7 @@ async def _show(visit: Visit, *, problem: ApiProblem | None = None, preview: Any
         name=name,
         tabs=tabs_of(visit, name, "/detector"),
         detector=status,
-        etag=found.etag,
+        etag=answer.etag,
         connection=details,
         detections=past["items"],
         levels=LEVELS,

@@ -116,8 +116,8 @@ def _readers(
 ) -> list[tuple[Mapping[str, Any], Level]]:
     """Return the models that the change touches, and those that read its table; the worst first."""
     table = destination.rpartition(".")[0] if has_column else destination
-    found = [one for one in judged if one[1] != "safe" or table in one[0].get("reads", ())]
-    return sorted(found, key=lambda one: (list(WORDS).index(one[1]), one[0]["name"]))
+    readers = [one for one in judged if one[1] != "safe" or table in one[0].get("reads", ())]
+    return sorted(readers, key=lambda one: (list(WORDS).index(one[1]), one[0]["name"]))
 
 
 def _links(
@@ -133,13 +133,13 @@ def _links(
                 places[name].layer, moved = layer, True
         if not moved:
             break
-    found: list[tuple[LineageBox, LineageBox, Level]] = []
+    links: list[tuple[LineageBox, LineageBox, Level]] = []
     for model, level in drawn:
         node = places[model["name"]]
         if table in model.get("reads", ()) or not reads[model["name"]]:
-            found.append((start, node, level))
-        found += [(places[read], node, level) for read in reads[model["name"]]]
-    return found
+            links.append((start, node, level))
+        links += [(places[read], node, level) for read in reads[model["name"]]]
+    return links
 
 
 def _lay_out(picture: LineagePicture, links: Sequence[tuple[LineageBox, LineageBox, Level]]) -> None:

@@ -57,18 +57,18 @@ async def create(visit: Visit) -> Response:
 async def channel(visit: Visit) -> Response:
     """Show one channel: its settings, the message that a test sends, and its last deliveries."""
     name = visit.path["name"]
-    found = await visit.api.get(f"/channels/{quoted(name)}")
+    document = await visit.api.get(f"/channels/{quoted(name)}")
     shown = None
     if visit.query("test") and visit.may("operator"):
         shown = (await visit.api.send("POST", f"/channels/{quoted(name)}/test", parameters={"dry_run": True})).document
     return await _show(
         visit,
         "notifications_channel.html",
-        channel=found,
+        channel=document,
         state=await visit.api.get(f"/channels/{quoted(name)}/state"),
         shown=shown,
         deliveries=await _deliveries(visit, name),
-        yaml=yaml_of("channel", name, found["spec"]),
+        yaml=yaml_of("channel", name, document["spec"]),
     )
 
 
@@ -76,17 +76,17 @@ async def _deliveries(visit: Visit, channel: str) -> list[dict[str, Any]]:
     """Return the last deliveries to a channel; none for a key that is for some groups, which may not read them."""
     if visit.caller.key.groups:
         return []
-    found: list[dict[str, Any]] = (await visit.api.get("/deliveries", channel=channel, limit=10))["items"]
-    return found
+    latest: list[dict[str, Any]] = (await visit.api.get("/deliveries", channel=channel, limit=10))["items"]
+    return latest
 
 
 @pages.page("/notifications/channels/{name}/edit")
 async def edit(visit: Visit) -> Response:
     """Show the form of a channel that the server keeps."""
-    found = await visit.api.send("GET", f"/channels/{quoted(visit.path['name'])}")
-    spec = found.document["spec"]
+    answer = await visit.api.send("GET", f"/channels/{quoted(visit.path['name'])}")
+    spec = answer.document["spec"]
     values = form_of("channel", spec["type"]).values(spec)
-    return await _form(visit, spec["type"], values, name=visit.path["name"], etag=found.etag)
+    return await _form(visit, spec["type"], values, name=visit.path["name"], etag=answer.etag)
 
 
 @pages.form("/notifications/channels/{name}/edit")
@@ -181,8 +181,8 @@ async def deliveries(visit: Visit) -> Response:
 @pages.page("/notifications/deliveries/{delivery}")
 async def delivery(visit: Visit) -> Response:
     """Show one delivery with its attempts."""
-    found = await visit.api.send("GET", f"/deliveries/{quoted(visit.path['delivery'])}")
-    return await _show(visit, "notifications_delivery.html", delivery=found.document, etag=found.etag)
+    answer = await visit.api.send("GET", f"/deliveries/{quoted(visit.path['delivery'])}")
+    return await _show(visit, "notifications_delivery.html", delivery=answer.document, etag=answer.etag)
 
 
 async def _show(visit: Visit, template: str, status: int = 200, **values: Any) -> Response:

@@ -99,7 +99,7 @@ async def _explained(visit: Visit, connections: list[str]) -> dict[str, Any]:
 
 
 async def _show(
-    visit: Visit, name: str, found: dict[str, Any], tab: str, connections: list[str], **values: Any
+    visit: Visit, name: str, document: dict[str, Any], tab: str, connections: list[str], **values: Any
 ) -> Response:
     tabs = [
         ("Rules", "rules"),
@@ -112,7 +112,7 @@ async def _show(
     return await visit.render(
         "policy.html",
         problem.status if problem else 200,
-        policy=found,
+        policy=document,
         tab=tab,
         tabs=[(text, query(f"/policies/{quoted(name)}", tab=one), one == tab) for text, one in tabs],
         connections=connections,
@@ -121,7 +121,7 @@ async def _show(
         chosen=visit.sent("connection"),
         kinds=KINDS,
         presets=PRESET_TEXTS,
-        yaml=yaml_of("policy", name, found["spec"]),
+        yaml=yaml_of("policy", name, document["spec"]),
         **{"explained": None, "results": None, "entries": None, **values},
     )
 
@@ -190,7 +190,7 @@ async def _preview(visit: Visit, name: str, before: dict[str, Any], draft: Polic
         request = {"name": name or "draft", "policy": draft.spec()}
         answer = await visit.api.send("POST", f"/connections/{quoted(connection)}/policy/simulation", request)
         recorded += answer.document["recorded"]
-        different += [{**found, "connection": connection} for found in answer.document["different"]]
+        different += [{**decision, "connection": connection} for decision in answer.document["different"]]
         for count in answer.document["counts"]:
             numbers = then.setdefault(count["outcome"], [0, 0])
             numbers[0] += count["then"]

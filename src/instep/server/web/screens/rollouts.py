@@ -177,13 +177,13 @@ def _urgency(connection: Mapping[str, Any]) -> tuple[int, int, str]:
 async def rollout(visit: Visit) -> Response:
     """Show one rollout: its waves, and the matrix of connections and what they get."""
     id, status = visit.path["rollout"], visit.query_all("status")
-    found = await visit.api.send("GET", f"/rollouts/{id}")
+    answer = await visit.api.send("GET", f"/rollouts/{id}")
     members = await visit.api.get(f"/rollouts/{id}/connections", status=status, cursor=visit.query("cursor"), limit=100)
-    made = found.document
+    made = answer.document
     return await visit.render(
         "rollout.html",
         rollout=made,
-        etag=found.etag,
+        etag=answer.etag,
         parts_of_it=parts_of(made["what"]),
         members=members["items"],
         next_cursor=members["next_cursor"],

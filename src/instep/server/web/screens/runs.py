@@ -85,28 +85,28 @@ async def run(visit: Visit) -> Response:
 @pages.page("/runs/{run}/log")
 async def log(visit: Visit) -> Response:
     """Stream the events of a run's connection, from a number on, as server-sent events."""
-    found = await visit.api.get(f"/runs/{quoted(visit.path['run'])}")
+    document = await visit.api.get(f"/runs/{quoted(visit.path['run'])}")
     last = visit.request.headers.get("last-event-id", "")
     headers = {"last-event-id": last} if last else {}
-    parameters = {"connection": found["connection"], "after": visit.query("after")}
+    parameters = {"connection": document["connection"], "after": visit.query("after")}
     return visit.api.stream("/events/stream", parameters, headers)
 
 
-def received_rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+def received_rows(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return what a connector has sent in a run that is under way: in all, then those tables that have the most to
     come."""
-    if found["status"] != "running":
+    if document["status"] != "running":
         return []
-    received, begun = found["detail"].get("received") or {}, datetime.fromisoformat(found["started"])
+    received, begun = document["detail"].get("received") or {}, datetime.fromisoformat(document["started"])
     seconds = max((datetime.now(UTC) - begun).total_seconds(), 1.0)
     rows = [{"table": path, **one, "rate": round(one["rows"] / seconds)} for path, one in received.items()]
     return sorted(rows, key=lambda row: (row["table"] != "", row["rows"] - row["expected"]))[:ROWS]
 
 
-async def _job_of(visit: Visit, found: Mapping[str, Any]) -> Mapping[str, Any] | None:
+async def _job_of(visit: Visit, document: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return the job that made a run; None for a run that was not queued, or long ago."""
-    page = await visit.api.get("/queue", connection=found["connection"], limit=200)
-    return next((one for one in page["items"] if one["run"] == found["id"]), None)
+    page = await visit.api.get("/queue", connection=document["connection"], limit=200)
+    return next((one for one in page["items"] if one["run"] == document["id"]), None)
 
 
 def line_of(event: Mapping[str, Any]) -> dict[str, Any]:
@@ -132,13 +132,13 @@ def outcomes_of(address: str, counts: Mapping[str, int], chosen: str) -> list[tu
     return [(text, query(address, outcome=status) + "#tables", status == chosen) for text, status in tabs]
 
 
-def steps_of(found: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def steps_of(document: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return steps of a run's plans with their place on its time."""
-    return [{**step, **_bar(found, step["text"], _at(step["started"]), _at(step["ended"]))} for step in steps]
+    return [{**step, **_bar(document, step["text"], _at(step["started"]), _at(step["ended"]))} for step in steps]
 
 
 def loads_of(
-    found: Mapping[str, Any], tables: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any]]
+    document: Mapping[str, Any], tables: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
     """Return what a run did to tables, with the place of each on its time where an event of the log tells it."""
     ends = {
@@ -147,14 +147,14 @@ def loads_of(
     loads = []
     for table in tables:
         ended, lasted = _at(ends.get(table["table"])), timedelta(seconds=table["seconds"])
-        place = _bar(found, f"load {table['table']}", ended - lasted if ended else None, ended)
+        place = _bar(document, f"load {table['table']}", ended - lasted if ended else None, ended)
         loads.append({**table, **place, "took": place["took"] or f"{table['seconds']:.2f} s"})
     return loads
 
 
-def _bar(found: Mapping[str, Any], what: str, started: datetime | None, ended: datetime | None) -> dict[str, Any]:
+def _bar(document: Mapping[str, Any], what: str, started: datetime | None, ended: datetime | None) -> dict[str, Any]:
     """Return how long a step took, in words and as a bar on the time of its run."""
-    begin, end = _at(found["started"]), _at(found["ended"]) or datetime.now(UTC)
+    begin, end = _at(document["started"]), _at(document["ended"]) or datetime.now(UTC)
     if started is None or begin is None:
         return {"took": "", "bar": ""}
     whole = max((end - begin).total_seconds(), 0.001)

@@ -140,8 +140,8 @@ async def _object_form(
 async def source(visit: Visit) -> Response:
     """Show a source, and the checks of its test."""
     name = visit.path["source"]
-    found = await visit.api.get(f"/sources/{quoted(name)}")
-    return await _show(visit, "setup_test.html", 1, source=found, **await _job(visit, "test"))
+    document = await visit.api.get(f"/sources/{quoted(name)}")
+    return await _show(visit, "setup_test.html", 1, source=document, **await _job(visit, "test"))
 
 
 @pages.form("/setup/sources/{source}/test", "operator")

@@ -27,12 +27,12 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 def event_types() -> list[str]:
     """Return the types of all events, by name."""
-    found, left = set(), [Event]
+    types, left = set(), [Event]
     while left:
         kind = left.pop()
-        found.add(kind.type)
+        types.add(kind.type)
         left += kind.__subclasses__()
-    return sorted(found - {Event.type})
+    return sorted(types - {Event.type})
 
 
 def filters_of(visit: Visit) -> dict[str, str]:
