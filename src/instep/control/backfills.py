@@ -48,15 +48,15 @@ def cancel(store: Store, connection: str, table: Table, columns: Collection[str]
     that is under way stops at its next file, a job as soon as its worker hears of it; what was filled stays."""
     with store.transaction():
         waiting = [b for b in store.backfills.waiting(connection) if b.table == table.ref]
-        found = [b for b in waiting if not columns or b.column in columns]
-        gone = tuple(b for b in found if not b.is_required)
+        pending = [b for b in waiting if not columns or b.column in columns]
+        gone = tuple(b for b in pending if not b.is_required)
         for backfill in gone:
             store.backfills.cancel(backfill.number)
             store.events.add(BackfillCancelled(connection, table.path, backfill.column, who))
         jobs = [j for j in store.jobs.find(connection=connection, status=("queued", "running")) if j.kind == "backfill"]
         mine = [j for j in jobs if _is_about(j, table.path, columns)]
         ended = tuple(store.jobs.cancel(j.id, who).id for j in mine)
-    required = tuple(b for b in found if b.is_required)
+    required = tuple(b for b in pending if b.is_required)
     return Cancelled(tuple(replace(b, status="cancelled") for b in gone), required, ended)
 
 

@@ -50,8 +50,8 @@ class CompatDocuments:
         self._store = store
 
     def get(self, kind: Kind, name: str) -> StoredObject | None:
-        found = self._store.objects.get(kind, name)
-        return _shown(found) if found else None
+        stored = self._store.objects.get(kind, name)
+        return _shown(stored) if stored else None
 
     def page(
         self,
@@ -66,8 +66,8 @@ class CompatDocuments:
         """Return a page of documents by name, behind `after`; links as `Objects.page` has them. `namespace`:
         those that say so, or are called so."""
         called = Called(namespace, ("config", "schema")) if namespace else None
-        found = self._store.objects.page(kind, after=after, limit=limit, links=links, any_of=any_of, called=called)
-        return [_shown(one) for one in found]
+        stored = self._store.objects.page(kind, after=after, limit=limit, links=links, any_of=any_of, called=called)
+        return [_shown(one) for one in stored]
 
     def put(
         self,
@@ -98,12 +98,12 @@ class CompatDocuments:
 
     def opened(self, kind: Kind, name: str) -> dict[str, Any]:
         """Return the document with its secrets in plain text, for whoever uses them. InstepError if there is none."""
-        found = self._store.objects.get(kind, name)
-        if found is None:
+        stored = self._store.objects.get(kind, name)
+        if stored is None:
             raise InstepError(f"there is no {kind} {name!r}", hint="it was deleted meanwhile")
-        ids = secrets_in(found.spec)
+        ids = secrets_in(stored.spec)
         plain = {path: self._store.secrets.open(id, kind, name, pointer(path)) for path, id in ids.items()}
-        return replaced(found.spec, plain)
+        return replaced(stored.spec, plain)
 
     def _sealed(
         self, kind: Kind, name: str, spec: Mapping[str, Any], before: StoredObject | None, who: str
@@ -183,8 +183,10 @@ def identity(project: Project, store: Store, connection: str) -> Identity:
     if connection in project.model.connections:
         type = project.model.sources[project.source_of(connection)].type
         return Identity(SERVICES.get(type, type), project.namespace_of(connection), project.destination_of(connection))
-    if (found := store.objects.get("foreign", connection)) is None:
+    if (stored := store.objects.get("foreign", connection)) is None:
         return Identity()
-    config = found.spec.get("config")
+    config = stored.spec.get("config")
     schema = config.get("schema") if isinstance(config, Mapping) else None
-    return Identity(str(found.spec.get("service", "")), str(schema or connection), str(found.spec.get("group_id", "")))
+    return Identity(
+        str(stored.spec.get("service", "")), str(schema or connection), str(stored.spec.get("group_id", ""))
+    )

@@ -98,8 +98,8 @@ def contract_keys(project: Project, store: Store, connection: str, file: Path, h
 
 
 def _path(table: ContractTable, known: Catalog) -> str:
-    found = find(table, known)
-    return found.path if found else table.names[0]
+    path = find(table, known)
+    return path.path if path else table.names[0]
 
 
 def _settings(path: str, table: ContractTable, hold: Hold) -> dict[str, Any]:

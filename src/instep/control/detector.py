@@ -119,10 +119,10 @@ def on_error(store: Store, project: Project, connection: str) -> RequestedDetect
         trigger_options = {**options_of(project, connection), "triggered_by_error": True}
         source = project.source_of(connection)
         key = constraint(connection, source)
-        found = store.jobs.enqueue(
+        job = store.jobs.enqueue(
             connection, "detect", key=key, options=trigger_options, why="a sync has failed", source=source
         )
-        return RequestedDetection(*found)
+        return RequestedDetection(*job)
 
 
 def idle(store: Store, project: Project, job: Job) -> str:

@@ -146,21 +146,21 @@ class FreshnessWatch:
 def note_freshness(store: Store, project: Project, names: Sequence[str], now: datetime) -> None:
     """Record which tables of these connections have become late or on time, with one event a connection for each."""
     known = store.fresh_tables.of(names)
-    for name, found in freshness_of(store, project, names, now).items():
-        late = {ref: one.due for ref, one in found.items() if one.state == "late" and one.due is not None}
+    for name, freshness in freshness_of(store, project, names, now).items():
+        late = {ref: one.due for ref, one in freshness.items() if one.state == "late" and one.due is not None}
         late = {ref: due for ref, due in late.items() if known[name][ref].late is None}
-        back = [ref for ref, one in found.items() if one.state == "on_time" and known[name][ref].late is not None]
+        back = [ref for ref, one in freshness.items() if one.state == "on_time" and known[name][ref].late is not None]
         silent = [
             ref
             for ref, table in known[name].items()
-            if table.late is not None and (ref not in found or found[ref].state == "paused")
+            if table.late is not None and (ref not in freshness or freshness[ref].state == "paused")
         ]
         if late or back or silent:
             with store.transaction(name):
                 store.fresh_tables.note_on_time(name, silent)
-                _tell(store, name, found, store.fresh_tables.note_late(name, late), late)
+                _tell(store, name, freshness, store.fresh_tables.note_late(name, late), late)
                 if back := store.fresh_tables.note_on_time(name, back):
-                    paths = sorted(found[ref].table for ref in back)
+                    paths = sorted(freshness[ref].table for ref in back)
                     store.events.add(FreshnessRecovered(name, tuple(paths[:NAMED]), len(paths)))
 
 

@@ -106,10 +106,10 @@ def import_files(
 
     ProjectError if a file is there already with another text; nothing is written then.
     """
-    found = _translated(request)
-    texts = files_of(found, folder, into)
+    imported = _translated(request)
+    texts = files_of(imported, folder, into)
     new = write_files(texts, dry_run=dry_run)
-    return ImportedFiles(shown(found), tuple(texts), tuple(new), bool(found.states or found.catalogs))
+    return ImportedFiles(shown(imported), tuple(texts), tuple(new), bool(imported.states or imported.catalogs))
 
 
 class ConfigurationImport(ImmediateWork):
@@ -157,10 +157,10 @@ def _takes(project: Project, store: Store, name: str) -> bool:
 
 
 def _versions(packages: Sequence[str]) -> dict[str, str]:
-    found = {}
+    by_connector = {}
     for text in packages:
         match = PACKAGE.fullmatch(text)
         if match is None:
             raise InstepError(f"{text!r} is not a version of a connector", hint="write it as source-faker==7.2.1")
-        found[match[1]] = match[2]
-    return found
+        by_connector[match[1]] = match[2]
+    return by_connector

@@ -133,17 +133,19 @@ def object_history(store: Store, connection: str, text: str) -> ObjectHistory:
 
 
 def _past(store: Store, connection: str) -> _AcceptedHistory:
-    found = versions(store, connection, "accepted")
-    catalogs = tuple(catalog_of(store, v) for v in found)
+    accepted = versions(store, connection, "accepted")
+    catalogs = tuple(catalog_of(store, v) for v in accepted)
     reviews = store.reviews.find(connection)
     decisions = _recorded_changes(store, connection, {r.id: r for r in reviews})
-    mapped = _mapped(store, connection, {v.version: catalogs[max(i - 1, 0) : i + 1] for i, v in enumerate(found)})
+    mapped = _mapped(store, connection, {v.version: catalogs[max(i - 1, 0) : i + 1] for i, v in enumerate(accepted)})
     renames = [
-        [c for part in (decisions, mapped) for one in part.get(v.version, ()) if (c := one.change)] for v in found
+        [c for part in (decisions, mapped) for one in part.get(v.version, ()) if (c := one.change)] for v in accepted
     ]
-    links = tuple(_links(*comparable(catalogs[i - 1], catalogs[i]), renames[i]) if i else {} for i in range(len(found)))
+    links = tuple(
+        _links(*comparable(catalogs[i - 1], catalogs[i]), renames[i]) if i else {} for i in range(len(accepted))
+    )
     backs = tuple({new: old for old, new in link.items()} for link in links)
-    return _AcceptedHistory(found, catalogs, decisions, mapped, reviews, links, backs)
+    return _AcceptedHistory(accepted, catalogs, decisions, mapped, reviews, links, backs)
 
 
 def _recorded_changes(
@@ -226,8 +228,8 @@ def _find(past: _AcceptedHistory, connection: str, text: str) -> tuple[int, Spot
     """Return (number of the newest version that has the object, its place there)."""
     for names in (_full, _short):
         for at in range(len(past.catalogs) - 1, -1, -1):
-            found = list(dict.fromkeys(s for s, name in names(past.catalogs[at]) if name == text))
-            tables = [s for s in found if not s[1]] or found
+            spots = list(dict.fromkeys(s for s, name in names(past.catalogs[at]) if name == text))
+            tables = [s for s in spots if not s[1]] or spots
             if len(tables) == 1:
                 return at, tables[0]
             if tables:

@@ -31,8 +31,10 @@ class ActivePause:
 
 def active(store: Store, connection: str) -> tuple[ActivePause, ...]:
     """Return the pauses of a connection and its tables that hold now."""
-    found = store.pauses.active(connection)
-    return tuple(ActivePause(p.reason, p.since, p.change, ".".join(filter(None, p.table or ())) or None) for p in found)
+    pauses = store.pauses.active(connection)
+    return tuple(
+        ActivePause(p.reason, p.since, p.change, ".".join(filter(None, p.table or ())) or None) for p in pauses
+    )
 
 
 def pause(store: Store, connection: str, reason: str, table: Ref | None = None) -> bool:

@@ -70,13 +70,13 @@ def selected(
 ) -> list[Review]:
     """Choose changes as `choose` does, from any source of changes: `named` finds one by its id, `unanswered` the open
     ones of a connection or of all."""
-    found = {r.id: r for r in map(named, change_filter.ids)}
+    by_id = {r.id: r for r in map(named, change_filter.ids)}
     for review in unanswered(change_filter.connection) if change_filter.filters else ():
         if change_filter.fits(review):
-            found[review.id] = review
-    if not found:
+            by_id[review.id] = review
+    if not by_id:
         raise none_found(change_filter)
-    return list(found.values())
+    return list(by_id.values())
 
 
 def none_found(change_filter: ChangeFilter, *, searched: bool = False) -> InstepError:

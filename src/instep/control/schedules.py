@@ -70,8 +70,8 @@ def _cron(line: str, after: datetime, name: str, timezone: str) -> datetime | No
         ) from None
     delay = timedelta(seconds=spread(name, CRON_SPREAD))
     # Within the hour that comes twice it answers times of the first one, which may be over.
-    found = next((fire for fire in fires if fire.astimezone(UTC) > after), None)
-    return found.astimezone(UTC) + delay if found else None
+    due = next((fire for fire in fires if fire.astimezone(UTC) > after), None)
+    return due.astimezone(UTC) + delay if due else None
 
 
 class Timetable:
@@ -99,11 +99,11 @@ class Timetable:
 def _touched(store: Store, before: Mapping[tuple[ObjectKind, str], object], now: Mapping[Any, object]) -> set[str]:
     """Return the connections that were written or deleted, and those of sources that were."""
     touched = {one for one in before.keys() | now.keys() if before.get(one) != now.get(one)}
-    found = {name for kind, name in touched if kind == "connection"}
+    names = {name for kind, name in touched if kind == "connection"}
     for kind, name in touched:
         if kind == "source":
-            found |= {user for of, user in store.objects.users("source", name) if of == "connection"}
-    return found
+            names |= {user for of, user in store.objects.users("source", name) if of == "connection"}
+    return names
 
 
 def schedules_of(project: Project, connection: str) -> tuple[Scheduled, ...]:
@@ -163,10 +163,10 @@ def upcoming(store: Store, project: Project, connection: str, now: datetime) -> 
     the settings over yet will fire at the same ones. For settings that cannot be read: those on record."""
     known = {one.kind: one for one in store.schedules.all(connection)}
     try:
-        found = [_timed(schedule, now) for schedule in schedules_of(project.of(connection), connection)]
+        scheduled = [_timed(schedule, now) for schedule in schedules_of(project.of(connection), connection)]
     except InstepError:
         return tuple(known.values())
-    return tuple(known[one.kind] if _same(one, known.get(one.kind)) else one for one in found)
+    return tuple(known[one.kind] if _same(one, known.get(one.kind)) else one for one in scheduled)
 
 
 def _timed(schedule: Scheduled, now: datetime) -> Scheduled:

@@ -117,10 +117,10 @@ def version_at(store: Store, connection: str, side: Side, when: Moment | None = 
             return _last(known, [v for v in known if v.at <= when], f"at {when:%Y-%m-%d %H:%M:%S %Z}")
     accepted = _accepted(store, connection, when)
     if side == "source":
-        found = [v for v in known if v.at <= accepted.at]
+        earlier = [v for v in known if v.at <= accepted.at]
     else:
-        found = [v for v in known if v.accepted <= accepted.accepted]
-    return _last(known, found, f"at version {accepted.version} ({accepted.label})")
+        earlier = [v for v in known if v.accepted <= accepted.accepted]
+    return _last(known, earlier, f"at version {accepted.version} ({accepted.label})")
 
 
 def _accepted(store: Store, connection: str, when: int | Label) -> SchemaVersion:
@@ -131,9 +131,9 @@ def _accepted(store: Store, connection: str, when: int | Label) -> SchemaVersion
     raise InstepError(f"connection {connection} has no accepted version {label}", hint="see `instep history --schema`")
 
 
-def _last(known: Sequence[SchemaVersion], found: Sequence[SchemaVersion], when: str) -> SchemaVersion:
-    if found:
-        return found[-1]
+def _last(known: Sequence[SchemaVersion], earlier: Sequence[SchemaVersion], when: str) -> SchemaVersion:
+    if earlier:
+        return earlier[-1]
     first = known[0]
     raise InstepError(
         f"connection {first.connection}: nothing is known of the {first.side} schema {when}",

@@ -67,13 +67,13 @@ def _shard(store: Store, connection: str, name: str) -> Shard:
 def _tables(store: Store, place: tuple[str, str], shards: Iterable[Shard]) -> Iterable[SharedTable]:
     destination, namespace = place
     ordered = sorted(shards, key=lambda s: s.name)
-    found: dict[str, dict[str, Table]] = {}
+    by_name: dict[str, dict[str, Table]] = {}
     for shard in ordered:
         names = store.names.of(shard.connection)
         for table in store.accepted.catalog(shard.connection).tables:
             if (at := names.get(table.ref)) is not None and not table.retained:
-                found.setdefault(at[1], {})[shard.name] = table
-    for name, tables in sorted(found.items()):
+                by_name.setdefault(at[1], {})[shard.name] = table
+    for name, tables in sorted(by_name.items()):
         own = tuple(s for s in ordered if s.name in tables)
         missing = tuple(s.name for s in ordered if s.name not in tables)
         yield SharedTable(destination, f"{namespace}.{name}", own, compare(tables), missing)

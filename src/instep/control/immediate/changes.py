@@ -73,8 +73,8 @@ class FilterSaving(ImmediateWork):
         """Save it; SchemaError for a regular expression that is wrong or may be slow."""
         if request.search.startswith("re:"):
             Pattern(request.search)
-        found = {name: value for name, value in request.options().items() if name != "name"}
-        return FilterWritten(context.store.filters.save(owner_of(context), request.name, found))
+        filters = {name: value for name, value in request.options().items() if name != "name"}
+        return FilterWritten(context.store.filters.save(owner_of(context), request.name, filters))
 
     def detail(self, request: SaveFilterRequest, result: FilterWritten) -> Mapping[str, Any]:
         """Return the filter."""

@@ -82,9 +82,9 @@ class Snoozing(ImmediateWork):
 
     def execute(self, context: WriteContext, request: SnoozeChangeRequest, prepared: None) -> AnsweredChange:
         """Snooze it; InstepError for a time that is none or not ahead, Conflict for a change that is not open."""
-        found = _known(context, request.change)
+        review = _known(context, request.change)
         until = reviews.until(request.duration, request.until, context.store.api_keys.now())
-        [done] = reviews.snooze(context.store, [found], until, context.who)
+        [done] = reviews.snooze(context.store, [review], until, context.who)
         return AnsweredChange(done)
 
     def detail(self, request: SnoozeChangeRequest, result: AnsweredChange) -> Mapping[str, Any]:
@@ -157,10 +157,10 @@ class _BulkWork(ImmediateWork):
 
     def execute(self, context: WriteContext, request: Any, prepared: Sequence[Review] | None) -> ChangeAnswers:
         """Answer the changes that were found, as they are by now."""
-        found = _chosen(context, request) if prepared is None else _as_they_are(context, prepared, request)
-        return self.answer(context, request, found)
+        chosen = _chosen(context, request) if prepared is None else _as_they_are(context, prepared, request)
+        return self.answer(context, request, chosen)
 
-    def answer(self, context: WriteContext, request: Any, found: Sequence[Review]) -> ChangeAnswers:
+    def answer(self, context: WriteContext, request: Any, chosen: Sequence[Review]) -> ChangeAnswers:
         """Answer each change."""
         raise NotImplementedError
 
@@ -186,13 +186,13 @@ class AnsweringMany(_BulkWork):
             raise InstepError("`hash` is only for the answer `approved`", hint="leave it out")
         return super().prepare(context, request)
 
-    def answer(self, context: WriteContext, request: AnswerChangesRequest, found: Sequence[Review]) -> ChangeAnswers:
+    def answer(self, context: WriteContext, request: AnswerChangesRequest, chosen: Sequence[Review]) -> ChangeAnswers:
         """Answer those that can be answered; with `hash` all of them, or none."""
         if request.hash:
-            done = answer_hashed(context.project, context.store, found, "approved", context.who)
+            done = answer_hashed(context.project, context.store, chosen, "approved", context.who)
             return ChangeAnswers.of([ChangeAnswer(one.id, True, one.summary, change=one) for one in done])
-        able = [one for one in found if one.status in EXISTING]
-        return _answers(found, reviews.answer(context.store, able, request.answer, context.who), over)
+        able = [one for one in chosen if one.status in EXISTING]
+        return _answers(chosen, reviews.answer(context.store, able, request.answer, context.who), over)
 
 
 class SnoozingMany(_BulkWork):
@@ -200,20 +200,20 @@ class SnoozingMany(_BulkWork):
 
     recorded = ("duration", "until")
 
-    def answer(self, context: WriteContext, request: SnoozeChangesRequest, found: Sequence[Review]) -> ChangeAnswers:
+    def answer(self, context: WriteContext, request: SnoozeChangesRequest, chosen: Sequence[Review]) -> ChangeAnswers:
         """Snooze those that are open; InstepError for a time that is none or not ahead."""
         until = reviews.until(request.duration, request.until, context.store.api_keys.now())
-        able = [one for one in found if one.status == "open"]
-        return _answers(found, reviews.snooze(context.store, able, until, context.who), not_open)
+        able = [one for one in chosen if one.status == "open"]
+        return _answers(chosen, reviews.snooze(context.store, able, until, context.who), not_open)
 
 
 class ReopeningMany(_BulkWork):
     """Take back the answers to many changes, or their snoozes."""
 
-    def answer(self, context: WriteContext, request: ReopenChangesRequest, found: Sequence[Review]) -> ChangeAnswers:
+    def answer(self, context: WriteContext, request: ReopenChangesRequest, chosen: Sequence[Review]) -> ChangeAnswers:
         """Open those that stand."""
-        able = [one for one in found if one.status in EXISTING]
-        return _answers(found, reviews.reopen(context.store, able, context.who), over)
+        able = [one for one in chosen if one.status in EXISTING]
+        return _answers(chosen, reviews.reopen(context.store, able, context.who), over)
 
 
 class AssigningMany(_BulkWork):
@@ -221,15 +221,15 @@ class AssigningMany(_BulkWork):
 
     recorded = ("assignee",)
 
-    def answer(self, context: WriteContext, request: AssignChangesRequest, found: Sequence[Review]) -> ChangeAnswers:
+    def answer(self, context: WriteContext, request: AssignChangesRequest, chosen: Sequence[Review]) -> ChangeAnswers:
         """Assign all of them, whatever their state."""
-        return _answers(found, context.store.reviews.assign_many([one.id for one in found], request.assignee), over)
+        return _answers(chosen, context.store.reviews.assign_many([one.id for one in chosen], request.assignee), over)
 
 
 def _chosen(context: WriteContext, request: ChangesRequest) -> list[Review]:
     """Return the chosen changes: ids must be known, filters find what the caller may see. Raises InstepError if
     there are none, or more than one request may answer."""
-    found = _named(context, request.ids)
+    chosen = _named(context, request.ids)
     filters = reviews.ChangeFilter((), request.connection, request.patterns, request.kinds, request.tables)
     searched = bool(request.view or request.search or request.tag or request.assigned_to)
     if filters.filters or searched:
@@ -240,12 +240,12 @@ def _chosen(context: WriteContext, request: ChangesRequest) -> list[Review]:
             text=request.search,
             assignee=request.assigned_to,
         )
-        found |= {one.id: one for one in context.store.changes.page(search, limit=None) if filters.fits(one)}
-    if not found:
+        chosen |= {one.id: one for one in context.store.changes.page(search, limit=None) if filters.fits(one)}
+    if not chosen:
         raise reviews.none_found(filters, searched=searched)
-    if len(found) > MOST:
-        raise InstepError(f"{len(found):,} changes match, not {MOST:,} or fewer", hint="narrow the filters")
-    return list(found.values())
+    if len(chosen) > MOST:
+        raise InstepError(f"{len(chosen):,} changes match, not {MOST:,} or fewer", hint="narrow the filters")
+    return list(chosen.values())
 
 
 def _named(context: WriteContext, ids: Sequence[str]) -> dict[str, Review]:
@@ -264,14 +264,14 @@ def _as_they_are(context: WriteContext, looked: Sequence[Review], request: Chang
     return [now[one.id] for one in looked if one.id in now and (one.id in named or now[one.id].status == one.status)]
 
 
-def _answers(found: Sequence[Review], done: Sequence[Review], problem: Callable[[Review], str]) -> ChangeAnswers:
+def _answers(chosen: Sequence[Review], done: Sequence[Review], problem: Callable[[Review], str]) -> ChangeAnswers:
     """Return a result for each change that was found; `problem` says why one is not among those that were done."""
     after = {one.id: one for one in done}
     items = [
         ChangeAnswer(one.id, True, one.summary, change=after[one.id])
         if one.id in after
         else ChangeAnswer(one.id, False, one.summary, problem(one))
-        for one in found
+        for one in chosen
     ]
     return ChangeAnswers.of(items)
 

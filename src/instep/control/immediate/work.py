@@ -48,8 +48,8 @@ class JobCancellation(_JobChange):
 
     def execute(self, context: WriteContext, request: CancelJobRequest, prepared: None) -> ChangedJob:
         """End it if it waits, else ask its worker to stop; Conflict for one that is over."""
-        found = JobDetails().find(context, GetQueuedJob(request.job))
-        return ChangedJob(context.store.jobs.cancel(found.id, context.who))
+        job = JobDetails().find(context, GetQueuedJob(request.job))
+        return ChangedJob(context.store.jobs.cancel(job.id, context.who))
 
 
 class JobRetry(_JobChange):
@@ -57,8 +57,8 @@ class JobRetry(_JobChange):
 
     def execute(self, context: WriteContext, request: RetryJobRequest, prepared: None) -> ChangedJob:
         """Let it wait again with all its attempts; Conflict for one that is under way, done, or another person's."""
-        found = JobDetails().find(context, GetQueuedJob(request.job))
-        return ChangedJob(context.store.jobs.retry(found.id, context.who))
+        job = JobDetails().find(context, GetQueuedJob(request.job))
+        return ChangedJob(context.store.jobs.retry(job.id, context.who))
 
 
 class BackfillCancellation(ImmediateWork):

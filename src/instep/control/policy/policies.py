@@ -116,8 +116,8 @@ class PolicyShown:
         }
 
 
-def _rules(found: tuple[RuleShown, ...]) -> list[dict[str, Any]]:
-    return [{"number": r.number, "where": r.where, **asdict(r.rule), "text": str(r.rule)} for r in found]
+def _rules(rules: tuple[RuleShown, ...]) -> list[dict[str, Any]]:
+    return [{"number": r.number, "where": r.where, **asdict(r.rule), "text": str(r.rule)} for r in rules]
 
 
 def shown(project: Project, connection: str) -> PolicyShown:

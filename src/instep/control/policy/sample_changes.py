@@ -107,9 +107,9 @@ def _no_types(question: PolicyQuestion) -> None:
 
 
 def _table(path: str, accepted: Catalog) -> Table:
-    found = next((t for t in accepted.tables if t.path == path), None)
-    if found:
-        return found
+    table = next((t for t in accepted.tables if t.path == path), None)
+    if table:
+        return table
     schema, _, name = path.rpartition(".")
     if not name:
         raise SchemaError(f"{path!r} is not the name of a table", hint="write schema.table")

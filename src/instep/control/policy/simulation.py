@@ -121,8 +121,8 @@ def _decided(
     together = [changes[r.id] for r in by_key.values()]
     answers = {key(changes[r.id]): _explicit(r) for r in by_key.values()}
     decisions, _ = decide_all(together, policy, explicit=lambda c: answers[key(c)], tags=tags)
-    found = dict(zip(by_key, decisions, strict=True))
-    return {r.id: found[r.key] for r in group}
+    decided = dict(zip(by_key, decisions, strict=True))
+    return {r.id: decided[r.key] for r in group}
 
 
 def _explicit(review: Review) -> Explicit | None:

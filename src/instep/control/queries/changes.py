@@ -122,8 +122,8 @@ class FilterList(QueryWork):
         self, context: QueryContext, query: ListFilters, after: Sequence[Any] | None, limit: int
     ) -> Sequence[SavedFilter]:
         """Return filters by name."""
-        found = context.store.filters.find(owner_of(context))
-        return [one for one in found if not after or one.name > after[0]][:limit]
+        filters = context.store.filters.find(owner_of(context))
+        return [one for one in filters if not after or one.name > after[0]][:limit]
 
     def place(self, item: SavedFilter) -> Sequence[Any]:
         """Return the filter's name."""

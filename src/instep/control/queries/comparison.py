@@ -128,24 +128,26 @@ def _columns(before: Table | None, now: Table | None, recorded: Sequence[Review]
         both, gone, come = list(pairs.same), list(pairs.removed), list(pairs.added)
     else:
         both, gone, come = [], list(old), list(new)
-    found = [_compared(a, b, of_column) for a, b in both]
-    found += [_compared(None, b, of_column, fresh=not before) for b in come]
-    found += [_compared(a, None, of_column, fresh=bool(whole) and not now) for a in gone]
+    columns = [_compared(a, b, of_column) for a, b in both]
+    columns += [_compared(None, b, of_column, fresh=not before) for b in come]
+    columns += [_compared(a, None, of_column, fresh=bool(whole) and not now) for a in gone]
     retained = [one for one in (before.columns if before else ()) if one.retained]
-    found += [ComparedColumn("same", None, None, _at_destination(one, "kept, gets no new values")) for one in retained]
-    return sorted(found, key=lambda one: one.mark == "same")
+    columns += [
+        ComparedColumn("same", None, None, _at_destination(one, "kept, gets no new values")) for one in retained
+    ]
+    return sorted(columns, key=lambda one: one.mark == "same")
 
 
 def _by_column(recorded: Sequence[Review]) -> Mapping[str, list[tuple[Review, kinds.Change]]]:
-    found: dict[str, list[tuple[Review, kinds.Change]]] = {}
+    by_column: dict[str, list[tuple[Review, kinds.Change]]] = {}
     for review in recorded:
         change = change_from_dict(review.change)
         names = {review.column}
         if isinstance(change, kinds.ColumnRenamed):
             names = {change.before.name, change.after.name}
         for name in filter(None, names):
-            found.setdefault(name, []).append((review, change))
-    return found
+            by_column.setdefault(name, []).append((review, change))
+    return by_column
 
 
 def _compared(
@@ -156,15 +158,15 @@ def _compared(
     fresh: bool = False,
 ) -> ComparedColumn:
     names = dict.fromkeys(one.name for one in (before, now) if one)
-    found = {review.id: (review, change) for name in names for review, change in of_column.get(name, ())}
-    refused = {review.id for review, _ in found.values() if review.status == "rejected" or review.action == "ignore"}
-    not_refused = [change for id, (review, change) in found.items() if id not in refused and review.rule != PROPOSAL]
+    reviews = {review.id: (review, change) for name in names for review, change in of_column.get(name, ())}
+    refused = {review.id for review, _ in reviews.values() if review.status == "rejected" or review.action == "ignore"}
+    not_refused = [change for id, (review, change) in reviews.items() if id not in refused and review.rule != PROPOSAL]
     return ComparedColumn(
         _mark(before, now),
         _side(before) if before else None,
         _side(now) if now else None,
-        _after(before, now, not_refused, found.values(), fresh=fresh),
-        tuple(found),
+        _after(before, now, not_refused, reviews.values(), fresh=fresh),
+        tuple(reviews),
     )
 
 
@@ -178,14 +180,14 @@ def _mark(before: Column | None, now: Column | None) -> Mark:
 
 
 def _after(
-    before: Column | None, now: Column | None, not_refused: Sequence[kinds.Change], found: Any, *, fresh: bool
+    before: Column | None, now: Column | None, not_refused: Sequence[kinds.Change], reviews: Any, *, fresh: bool
 ) -> ComparedSide | None:
     """Return the column at the destination; a rejected change leaves it as it is."""
     if before is None:
         comes = fresh or any(isinstance(one, kinds.ColumnAdded | kinds.ColumnRenamed) for one in not_refused)
         return _at_destination(now, "new") if now and comes else None
     if now is None:
-        removal = next((review for review, one in found if isinstance(one, kinds.ColumnRemoved)), None)
+        removal = next((review for review, one in reviews if isinstance(one, kinds.ColumnRemoved)), None)
         dropped = removal is not None and removal.modifiers.get("removed") == "drop" and removal.status != "rejected"
         return None if dropped else _at_destination(before, "kept, gets no new values")
     column, note = before, ""

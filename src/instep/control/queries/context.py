@@ -77,9 +77,9 @@ class QueryContext:
     def owned(self, kind: str, id: str, get: Callable[[str], T]) -> T:
         """Return what `get` finds by a whole id; NotFound if there is none, or it is a hidden connection's."""
         try:
-            found = get(id)
+            record = get(id)
         except InstepError:
             raise NotFound.of(kind, id) from None
-        if found.id != id or not self.sees(found.connection):
+        if record.id != id or not self.sees(record.connection):
             raise NotFound.of(kind, id)
-        return found
+        return record

@@ -57,8 +57,8 @@ class SelectionListing:
     @classmethod
     def of(cls, place: SwitchedConnection, *, columns: bool) -> SelectionListing:
         """Return the listing of a connection. `columns`: with every column."""
-        found = listed(place, columns=columns)
-        return cls(**tree(place, found), objects=tuple(found))
+        objects = listed(place, columns=columns)
+        return cls(**tree(place, objects), objects=tuple(objects))
 
 
 class PolicyInForce(QueryWork):
@@ -75,8 +75,8 @@ class DecisionExplained(QueryWork):
     def find(self, context: QueryContext, query: ExplainDecision) -> dict[str, Any]:
         """Return the decision as a document. Raises InstepError for a kind or a path that there is not."""
         name = context.connection(query.connection)
-        found = explain(context.project, context.store, name, query.path, query.kind, query.before, query.after)
-        return explained(found)
+        explanation = explain(context.project, context.store, name, query.path, query.kind, query.before, query.after)
+        return explained(explanation)
 
 
 class SelectionDetails(QueryWork):
@@ -188,12 +188,12 @@ def details_of(context: QueryContext, rollout: Rollout) -> RolloutDetails:
 def rollout_of(context: QueryContext, id: str) -> Rollout:
     """Return the rollout with this whole id; NotFound if there is none, or it is also of hidden connections."""
     try:
-        found = context.store.rollouts.get(id)
+        rollout = context.store.rollouts.get(id)
     except InstepError:
         raise NotFound.of("rollout", id) from None
-    if found.id != id or not (context.scope is None or context.store.rollouts.is_within(id, context.scope)):
+    if rollout.id != id or not (context.scope is None or context.store.rollouts.is_within(id, context.scope)):
         raise NotFound.of("rollout", id)
-    return found
+    return rollout
 
 
 class RolloutList(QueryWork):

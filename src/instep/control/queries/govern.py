@@ -93,10 +93,10 @@ class DeliveryDetails(QueryWork):
     def find(self, context: QueryContext, query: GetDelivery) -> DeliveryWithAttempts:
         """Return the delivery with its attempts."""
         try:
-            found = context.store.outbox.get(query.delivery)
+            delivery = context.store.outbox.get(query.delivery)
         except InstepError as error:
             raise NotFound(error.message, hint=error.hint) from None
-        return DeliveryWithAttempts(**vars(found), attempts=tuple(context.store.outbox.attempts(found.number)))
+        return DeliveryWithAttempts(**vars(delivery), attempts=tuple(context.store.outbox.attempts(delivery.number)))
 
 
 @dataclass(frozen=True)
@@ -167,8 +167,8 @@ def _routes(context: QueryContext, first: str) -> Iterator[NotificationRoute]:
     one = context.resources.find("connection", first) if first and context.sees(first) else None
     page = [one] if one else managed_page(context, ListConnections(), (first,), _AT_ONCE)
     while page:
-        for found in page:
-            yield from _numbered(found.name, [Notify.model_validate(one) for one in found.spec.get("notify", ())])
+        for resource in page:
+            yield from _numbered(resource.name, [Notify.model_validate(one) for one in resource.spec.get("notify", ())])
         page = managed_page(context, ListConnections(), (page[-1].name,), _AT_ONCE)
 
 
@@ -176,8 +176,8 @@ _AT_ONCE = 500
 """Connections that are read by one statement."""
 
 
-def _numbered(connection: str, found: Sequence[Notify]) -> Iterator[NotificationRoute]:
-    for number, one in enumerate(found):
+def _numbered(connection: str, routes: Sequence[Notify]) -> Iterator[NotificationRoute]:
+    for number, one in enumerate(routes):
         names = ("tags", "groups", "connections") if isinstance(one, Route) else ()
         more = {name: getattr(one, name) for name in names}
         yield NotificationRoute(connection, number, one.to, one.on, one.severity, one.kinds, **more)

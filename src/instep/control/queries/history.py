@@ -178,9 +178,9 @@ class RunDetails(QueryWork):
 
     def find(self, context: QueryContext, query: GetRun) -> RunWithPlans:
         """Return the run with its plans."""
-        found = context.owned("run", query.run, context.store.runs.get)
-        plans = map(PlanSummary.of, context.store.plans.of_run(found.connection, found.id))
-        return RunWithPlans(**vars(found), outcomes=context.store.runs.outcomes_of_run(found.id), plans=tuple(plans))
+        run = context.owned("run", query.run, context.store.runs.get)
+        plans = map(PlanSummary.of, context.store.plans.of_run(run.connection, run.id))
+        return RunWithPlans(**vars(run), outcomes=context.store.runs.outcomes_of_run(run.id), plans=tuple(plans))
 
 
 class RunTableList(QueryWork):
@@ -192,9 +192,9 @@ class RunTableList(QueryWork):
         self, context: QueryContext, query: ListRunTables, after: Sequence[Any] | None, limit: int
     ) -> Sequence[TableOutcome]:
         """Return what the run did to each table."""
-        found = context.owned("run", query.run, context.store.runs.get)
+        run = context.owned("run", query.run, context.store.runs.get)
         behind = (after[0], after[1]) if after else None
-        return [TableOutcome.of(table) for table in context.store.runs.tables(found.id, query.status, behind, limit)]
+        return [TableOutcome.of(table) for table in context.store.runs.tables(run.id, query.status, behind, limit)]
 
     def place(self, item: TableOutcome) -> Sequence[Any]:
         """Return the table's schema and name."""
@@ -212,9 +212,9 @@ class RunStepList(QueryWork):
         """Return steps."""
         run = context.owned("run", query.run, context.store.runs.get)
         behind = (after[0], after[1]) if after else None
-        found = context.store.steps.of_run(run.connection, run.id, behind, limit)
-        self._plans = {step.plan: number for number, step in found}
-        return [step for _, step in found]
+        steps = context.store.steps.of_run(run.connection, run.id, behind, limit)
+        self._plans = {step.plan: number for number, step in steps}
+        return [step for _, step in steps]
 
     def place(self, item: StepRecord) -> Sequence[Any]:
         """Return the number of the plan and of the step."""
@@ -231,11 +231,11 @@ class LoadList(QueryWork):
     ) -> Sequence[RunLoad]:
         """Return loads, newest first."""
         name = context.connection(query.connection)
-        found = context.store.runs.loads(name, query.table, after[0] if after else None, limit)
+        loads = context.store.runs.loads(name, query.table, after[0] if after else None, limit)
         counted = ("read", "inserted", "updated", "deleted", "invalid_values", "bytes", "seconds", "status")
         return [
             RunLoad(run.id, run.kind, run.fence, run.started, **{one: getattr(sums, one) for one in counted})
-            for run, sums in found
+            for run, sums in loads
         ]
 
     def place(self, item: RunLoad) -> Sequence[Any]:
@@ -253,10 +253,10 @@ class PlanList(QueryWork):
     ) -> Sequence[AppliedPlan]:
         """Return plans with their steps, newest first."""
         name = context.connection(query.connection)
-        found = context.store.pages.plans(name, after[0] if after else None, limit)
-        steps = context.store.steps.of_many([plan.id for _, plan in found])
-        self._numbers = {plan.id: number for number, plan in found}
-        return [AppliedPlan.of(plan, steps=steps.get(plan.id, ())) for _, plan in found]
+        plans = context.store.pages.plans(name, after[0] if after else None, limit)
+        steps = context.store.steps.of_many([plan.id for _, plan in plans])
+        self._numbers = {plan.id: number for number, plan in plans}
+        return [AppliedPlan.of(plan, steps=steps.get(plan.id, ())) for _, plan in plans]
 
     def place(self, item: AppliedPlan) -> Sequence[Any]:
         """Return the plan's number."""
@@ -268,8 +268,8 @@ class PlanDetails(QueryWork):
 
     def find(self, context: QueryContext, query: GetPlan) -> PlanWithDocument:
         """Return the plan with its steps and its document."""
-        found = context.owned("plan", query.plan, context.store.plans.get)
-        return PlanWithDocument(**vars(found), steps=context.store.steps.of(found.id))
+        plan = context.owned("plan", query.plan, context.store.plans.get)
+        return PlanWithDocument(**vars(plan), steps=context.store.steps.of(plan.id))
 
 
 @dataclass(frozen=True)

@@ -35,10 +35,10 @@ class ObjectDocument:
     updated_by: str
 
     @classmethod
-    def of(cls, found: Managed) -> ObjectDocument:
+    def of(cls, resource: Managed) -> ObjectDocument:
         """Return the document of an object."""
-        fields = {name: value for name, value in vars(found).items() if name != "by"}
-        return cls(**{**fields, "tags": tuple(found.tags)}, managed_by=found.by)
+        fields = {name: value for name, value in vars(resource).items() if name != "by"}
+        return cls(**{**fields, "tags": tuple(resource.tags)}, managed_by=resource.by)
 
 
 class ObjectList(QueryWork):
@@ -53,8 +53,8 @@ class ObjectList(QueryWork):
         behind, part, kind = after[0] if after else "", query.search or "", query.kind
         if context.scope is None:
             links: list[Link] = [("tag", query.tag)] if query.tag is not None else []
-            found = context.resources.page(kind, after=behind, limit=limit, name=part, links=links)
-            return list(map(ObjectDocument.of, found))
+            resources = context.resources.page(kind, after=behind, limit=limit, name=part, links=links)
+            return list(map(ObjectDocument.of, resources))
         names = (one for one in sorted(used(context, kind)) if one > behind and part.lower() in one.lower())
         known = (one for one in (context.resources.find(kind, name) for name in names) if one is not None)
         fitting = (one for one in known if query.tag is None or query.tag in one.tags)
@@ -84,15 +84,15 @@ class SettingsLookup(QueryWork):
 def managed(context: QueryContext, kind: ObjectKind, name: str) -> Managed:
     """Return an object; NotFound if there is none, or the asker may not see it."""
     is_seen = context.sees(name) if kind == "connection" else context.scope is None or name in used(context, kind)
-    found = context.resources.find(kind, name) if is_seen else None
-    if found is None:
+    resource = context.resources.find(kind, name) if is_seen else None
+    if resource is None:
         raise NotFound.of(kind, name)
-    return found
+    return resource
 
 
 def used(context: QueryContext, kind: ObjectKind) -> Collection[str]:
     """Return the objects that the connections of the asker use."""
-    project, found = context.project, set[str]()
+    project, names = context.project, set[str]()
     of: Mapping[str, Callable[[str], Collection[str]]] = {
         "source": lambda name: [project.source_of(name)],
         "destination": lambda name: [project.destination_of(name)],
@@ -100,5 +100,5 @@ def used(context: QueryContext, kind: ObjectKind) -> Collection[str]:
         "channel": lambda name: [notice.to for notice in project.connection(name).notify],
     }
     for name in context.scope or ():
-        found.update(of[kind](name))
-    return found
+        names.update(of[kind](name))
+    return names

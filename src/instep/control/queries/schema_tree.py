@@ -228,8 +228,8 @@ def _fitting(part: PartialSelection, search: Searched) -> Mapping[Ref, int]:
     """Return the tables that a search fits, with the number of columns that it fits."""
     if not search.text:
         return dict.fromkeys(part.known, 0)
-    found = {ref: search.columns(one, _path(ref)) for ref, one in part.known.items()}
-    return {ref: columns for ref, columns in found.items() if columns or search.fits(_path(ref))}
+    counts = {ref: search.columns(one, _path(ref)) for ref, one in part.known.items()}
+    return {ref: columns for ref, columns in counts.items() if columns or search.fits(_path(ref))}
 
 
 def _schema(listing: ObjectListing, name: str, tables: int) -> SelectedSchema:

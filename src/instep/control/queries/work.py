@@ -81,14 +81,14 @@ class ConnectionList(QueryWork):
         self, context: QueryContext, query: ListConnections, after: Sequence[Any] | None, limit: int
     ) -> Sequence[ConnectionSummary]:
         """Return connections by name; those of one state are looked for page by page."""
-        found: list[ConnectionSummary] = []
-        while len(found) < limit:
+        matching: list[ConnectionSummary] = []
+        while len(matching) < limit:
             page = managed_page(context, query, after, limit)
-            found += (one for one in summaries(context, page) if query.status in (None, one.status))
+            matching += (one for one in summaries(context, page) if query.status in (None, one.status))
             if query.status is None or len(page) < limit:
                 break
             after = (page[-1].name,)
-        return found[:limit]
+        return matching[:limit]
 
     def place(self, item: ConnectionSummary) -> Sequence[Any]:
         """Return the connection's name."""
@@ -124,10 +124,10 @@ class ConnectionLookup(QueryWork):
     def find(self, context: QueryContext, query: GetConnection) -> ConnectionDetails:
         """Return the connection with its pauses."""
         name = query.connection
-        found = context.resources.find("connection", name) if context.sees(name) else None
-        if found is None:
+        resource = context.resources.find("connection", name) if context.sees(name) else None
+        if resource is None:
             raise NotFound.of("connection", name)
-        [one] = summaries(context, [found], freshness=query.freshness)
+        [one] = summaries(context, [resource], freshness=query.freshness)
         schedules = upcoming(context.store, context.project, name, datetime.now(UTC))
         return ConnectionDetails(**vars(one), pauses=pauses.active(context.store, name), schedules=schedules)
 
@@ -149,26 +149,28 @@ def managed_page(
     )
 
 
-def summaries(context: QueryContext, found: Sequence[Managed], *, freshness: bool = True) -> list[ConnectionSummary]:
+def summaries(
+    context: QueryContext, connections: Sequence[Managed], *, freshness: bool = True
+) -> list[ConnectionSummary]:
     """Return how connections fare, by a few statements for all of them; without `freshness` that is None."""
-    names, store = [one.name for one in found], context.store
+    names, store = [one.name for one in connections], context.store
     runs, waiting = store.pages.latest_runs(names), store.pages.waiting(names)
     states, outcomes = (
         _states(store, names, {name: run.status for name, run in runs.items()}, waiting),
         store.runs.outcomes(names),
     )
     namespaces = dict[str, str]()
-    targeted = [one.name for one in found if freshness and _may_have_target(one.spec)]
+    targeted = [one.name for one in connections if freshness and _may_have_target(one.spec)]
     fresh = (
         freshness_of(store, context.project.for_connections(targeted), targeted, datetime.now(UTC)) if targeted else {}
     )
 
     def one(of: Managed) -> ConnectionSummary:
         synced = outcomes[of.name].succeeded if of.name in outcomes else None
-        found = _summary(context, of, runs.get(of.name), waiting.get(of.name, 0), states[of.name], namespaces)
-        return replace(found, synced=synced, freshness=summary(fresh.get(of.name, {}).values()))
+        connections = _summary(context, of, runs.get(of.name), waiting.get(of.name, 0), states[of.name], namespaces)
+        return replace(connections, synced=synced, freshness=summary(fresh.get(of.name, {}).values()))
 
-    return [one(of) for of in found]
+    return [one(of) for of in connections]
 
 
 def _states(
@@ -274,7 +276,7 @@ class QueueList(QueryWork):
         named = query.connection
         if named is not None and context.key is not None:  # at the project also what is left of one that is gone
             named = context.connection(named)
-        found = context.store.jobs.find(
+        jobs = context.store.jobs.find(
             status=query.status,
             connection=named,
             scope=context.scope if named is None else None,
@@ -283,7 +285,7 @@ class QueueList(QueryWork):
             whole=False,
         )
         names = [field.name for field in fields(JobSummary)]
-        return [JobSummary(**{name: getattr(job, name) for name in names}) for job in found]
+        return [JobSummary(**{name: getattr(job, name) for name in names}) for job in jobs]
 
     def place(self, item: JobSummary) -> Sequence[Any]:
         """Return when the job was made, and its id."""
@@ -302,11 +304,11 @@ class JobDetails(QueryWork):
     def find(self, context: QueryContext, query: GetQueuedJob) -> Job:
         """Return the job with what it has answered."""
         try:
-            found = context.store.jobs.get(query.job, context.scope)
+            job = context.store.jobs.get(query.job, context.scope)
         except InstepError:
             raise NotFound.of("job", query.job) from None
-        found = context.store.jobs.open_result(found)
-        return found if context.key is None else as_shown_to(context.key.role, found)
+        job = context.store.jobs.open_result(job)
+        return job if context.key is None else as_shown_to(context.key.role, job)
 
 
 def as_shown_to(role: str, job: Job) -> Job:
@@ -367,21 +369,21 @@ class DetectorLookup(QueryWork):
     def find(self, context: QueryContext, query: GetDetector) -> DetectorDetails:
         """Return its state, its last detections and its options."""
         name = context.connection(query.connection)
-        found = detector_status(context.store, context.project, name)
+        status = detector_status(context.store, context.project, name)
         next_due = None
-        if found.enabled and not found.internal_disabled:
+        if status.enabled and not status.internal_disabled:
             planned = upcoming(context.store, context.project, name, datetime.now(UTC))
             next_due = next((one.next_due for one in planned if one.kind == "detect"), None)
         return DetectorDetails(
-            found.connection,
-            found.state,
-            found.enabled,
-            found.frequency,
-            found.internal_disabled,
-            found.reason,
+            status.connection,
+            status.state,
+            status.enabled,
+            status.frequency,
+            status.internal_disabled,
+            status.reason,
             next_due,
-            DetectionSummary.of(found.job) if found.job else None,
-            DetectionSummary.of(found.last) if found.last else None,
-            dict(found.options),
-            {pattern: dict(options) for pattern, options in found.tables.items()},
+            DetectionSummary.of(status.job) if status.job else None,
+            DetectionSummary.of(status.last) if status.last else None,
+            dict(status.options),
+            {pattern: dict(options) for pattern, options in status.tables.items()},
         )

@@ -45,17 +45,17 @@ def reads_slot(
     project: Project, store: Store, name: str, source: str, slot: str, others: Collection[str] | None = None
 ) -> str:
     """Return another connection of the source whose cursors are in this slot, "" for none."""
-    found = store.cursors.reading(slot) - {name}
-    if not found:
+    readers = store.cursors.reading(slot) - {name}
+    if not readers:
         return ""
-    return min(found.intersection(_of_source(project, store, source) if others is None else others), default="")
+    return min(readers.intersection(_of_source(project, store, source) if others is None else others), default="")
 
 
 def _of_source(project: Project, store: Store, source: str) -> set[str]:
     """Return the connections of a source: those of the file, and those that the server keeps."""
     first = next(iter(project.model.sources), "")
-    found = {name for name, section in _of_file(project).items() if (section.source or first) == source}
-    return found.union(name for kind, name in store.objects.users("source", source) if kind == "connection")
+    names = {name for name, section in _of_file(project).items() if (section.source or first) == source}
+    return names.union(name for kind, name in store.objects.users("source", source) if kind == "connection")
 
 
 def _of_file(project: Project) -> Mapping[str, ConnectionSection]:
@@ -68,8 +68,8 @@ def _logs(project: Project, store: Store, names: Collection[str]) -> dict[str, M
     """Return what these connections say of their logs."""
     own = _of_file(project)
     stored = store.objects.get_many("connection", [name for name in names if name not in own])
-    found: dict[str, Mapping[str, Any]] = {name: vars(own[name].log) for name in names if name in own}
-    return found | {one.name: log for one in stored if isinstance(log := one.spec.get("log"), dict)}
+    logs: dict[str, Mapping[str, Any]] = {name: vars(own[name].log) for name in names if name in own}
+    return logs | {one.name: log for one in stored if isinstance(log := one.spec.get("log"), dict)}
 
 
 def _called(project: Project, name: str, log: Mapping[str, Any], field: str, own: str) -> set[str]:

@@ -89,28 +89,28 @@ class Resources:
 
     def get(self, kind: ObjectKind, name: str) -> Managed:
         """Return the object; InstepError if there is none."""
-        found = self.find(kind, name)
-        if found is None:
+        resource = self.find(kind, name)
+        if resource is None:
             raise InstepError(f"there is no {kind} {name!r}", hint=f"see the list of {PLURALS[kind]}")
-        return found
+        return resource
 
     def find(self, kind: ObjectKind, name: str) -> Managed | None:
         if name in self._sections(kind):
             return self._of_file(kind, name)
-        found = self.store.objects.get(kind, name)
-        return _of_server(found) if found else None
+        stored = self.store.objects.get(kind, name)
+        return _of_server(stored) if stored else None
 
     def get_many(self, kind: ObjectKind, names: Collection[str]) -> list[Managed]:
         """Return those of these objects that there are, in one query."""
         own = [self._of_file(kind, name) for name in names if name in self._sections(kind)]
-        known = {found.name for found in own}
+        known = {resource.name for resource in own}
         others = self.store.objects.get_many(kind, [name for name in names if name not in known])
         return own + list(map(_of_server, others))
 
     def by_id(self, id: str) -> Managed | None:
         """Return the object of any kind with that id."""
-        if found := self.store.objects.by_id(id):
-            return _of_server(found)
+        if stored := self.store.objects.by_id(id):
+            return _of_server(stored)
         named = ((kind, name) for kind in KINDS for name in self._sections(kind))
         return next((self._of_file(kind, name) for kind, name in named if _file_id(kind, name) == id), None)
 
@@ -132,7 +132,7 @@ class Resources:
         ours = self._own_page(kind, after, name, required, one)
         called = None
         if namespace:
-            ours = (found for found in ours if self.project.namespace_of(found.name) == namespace)
+            ours = (resource for resource in ours if self.project.namespace_of(resource.name) == namespace)
             named = self.project.model.destinations
             shared = tuple(n for n in named if self.project.common_namespace(n) == namespace)
             called = Called(namespace, ("namespace",), shared)
@@ -140,7 +140,7 @@ class Resources:
             kind, after=after, limit=limit, name=name, links=required, any_of=one, called=called
         )
         theirs = map(_of_server, stored)
-        return list(islice(merge(ours, theirs, key=lambda found: found.name), limit))
+        return list(islice(merge(ours, theirs, key=lambda resource: resource.name), limit))
 
     def names(self, kind: ObjectKind, any_of: Iterable[Link]) -> set[str]:
         """Return the names of all objects that have one of these links."""
@@ -272,8 +272,8 @@ class Resources:
                     self.store.setups.forget(name)
 
     def _sections(self, kind: ObjectKind) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = getattr(self._own, PLURALS[kind])
-        return found
+        sections: Mapping[str, Any] = getattr(self._own, PLURALS[kind])
+        return sections
 
     def _of_file(self, kind: ObjectKind, name: str) -> Managed:
         data = value_at(self.project.tree.data, (PLURALS[kind], name)) or {}
@@ -331,14 +331,14 @@ class Resources:
 
 def _to_seal(kind: ObjectKind, name: str, plain: dict[str, Any], origins: Mapping[Path, str]) -> list[Path]:
     """Return the places of plain secrets. Those without a value are taken out of `plain`."""
-    found = [path for path in plain_secrets(kind, name, plain) if not secret_id(value_at(plain, path))]
-    wrong = [(path, _NO_TEXT) for path in found if not isinstance(value_at(plain, path), str)]
-    wrong += [(p, NO_REFERENCE) for p in found if p not in origins and _REFERENCE.fullmatch(str(value_at(plain, p)))]
+    paths = [path for path in plain_secrets(kind, name, plain) if not secret_id(value_at(plain, path))]
+    wrong = [(path, _NO_TEXT) for path in paths if not isinstance(value_at(plain, path), str)]
+    wrong += [(p, NO_REFERENCE) for p in paths if p not in origins and _REFERENCE.fullmatch(str(value_at(plain, p)))]
     if wrong:
         raise InvalidObject(kind, name, wrong)
-    for path in (empty := {p for p in found if value_at(plain, p) == ""}):
+    for path in (empty := {p for p in paths if value_at(plain, p) == ""}):
         del parent_of(plain, path)[path[-1]]
-    return [path for path in found if path not in empty]
+    return [path for path in paths if path not in empty]
 
 
 def _no_others(
@@ -408,10 +408,10 @@ def merged(document: Any, patch: Any) -> Any:
     """Return a JSON merge patch (RFC 7396): null takes a key away, objects are merged, all else is replaced."""
     if not isinstance(patch, Mapping):
         return patch
-    found = dict(document) if isinstance(document, Mapping) else {}
+    result = dict(document) if isinstance(document, Mapping) else {}
     for key, value in patch.items():
         if value is None:
-            found.pop(key, None)
+            result.pop(key, None)
         else:
-            found[key] = merged(found.get(key), value)
-    return found
+            result[key] = merged(result.get(key), value)
+    return result

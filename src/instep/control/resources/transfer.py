@@ -40,14 +40,14 @@ def export_text(objects: Resources) -> str:
 
 def exported(objects: Resources) -> dict[str, Any]:
     """Return all that the server keeps, as the sections of a project file; references are text."""
-    found: dict[str, Any] = {"version": 1}
+    document: dict[str, Any] = {"version": 1}
     variables: set[str] = set()
     for kind, plural in PLURALS.items():
         names = objects.store.objects.names(kind)
         stored = [one for name in names if (one := objects.store.objects.get(kind, name))]
         if stored:
-            found[plural] = {one.name: _with_references(objects, one, variables) for one in stored}
-    return found
+            document[plural] = {one.name: _with_references(objects, one, variables) for one in stored}
+    return document
 
 
 def _with_references(objects: Resources, stored: StoredObject, variables: set[str]) -> dict[str, Any]:

@@ -67,8 +67,8 @@ class ChangePatch:
         return CompatibilityLine("applies", f"{review.id}: {review.summary}")
 
     def _found(self, connection: str, *statuses: Any) -> list[Review]:
-        found = self.store.reviews.find(connection, statuses)
-        return [r for r in found if r.kind == self.kind and path_of(r) == self.path]
+        reviews = self.store.reviews.find(connection, statuses)
+        return [r for r in reviews if r.kind == self.kind and path_of(r) == self.path]
 
     def _exists(self, connection: str, applied: Sequence[Review]) -> bool:
         """Return whether the change has been applied: by the accepted schema for additions and removals, by the last
@@ -127,13 +127,13 @@ def change_patch(
     if kind not in KINDS:
         raise InstepError(f"{kind!r} is not a kind of change", hint=f"one of: {', '.join(KINDS)}")
     requested = ChangePatch(store, verdict, kind, path)
-    found = Counter(r.summary for name in connections for r in requested._found(name, *EXISTING, "applied"))
-    if not found:
+    summaries = Counter(r.summary for name in connections for r in requested._found(name, *EXISTING, "applied"))
+    if not summaries:
         raise ChangeNotFound(
             f"none of {len(connections)} connections has a change {kind} of {path}",
             hint=_suggestion(store, text, connections),
         )
-    return replace(requested, summary=max(sorted(found), key=found.__getitem__))
+    return replace(requested, summary=max(sorted(summaries), key=summaries.__getitem__))
 
 
 def _suggestion(store: Store, text: str, connections: Sequence[str]) -> str:
@@ -146,7 +146,7 @@ def _suggestion(store: Store, text: str, connections: Sequence[str]) -> str:
 
 
 def _seen(store: Store, id: str, sees: Callable[[str], bool]) -> Review:
-    found = next((review for review in store.reviews.of_ids([id]) if sees(review.connection)), None)
-    if found is None:
+    stored = next((review for review in store.reviews.of_ids([id]) if sees(review.connection)), None)
+    if stored is None:
         raise InstepError(f"no change {id!r} is known", hint="list the changes, or check the id")
-    return found
+    return stored

@@ -76,8 +76,8 @@ def detect_all(runs: RunsConnections, connections: Sequence[str], key: str) -> d
     """Detect the changes of all of them; return errors by connection."""
     waiting, failed = list(connections), dict[str, str]()
     while waiting:
-        ended = {name: found for name in waiting if (found := runs.detect(name, key)) is not None}
-        failed |= {name: found.error for name, found in ended.items() if not found.ok}
+        ended = {name: detection for name in waiting if (detection := runs.detect(name, key)) is not None}
+        failed |= {name: detection.error for name, detection in ended.items() if not detection.ok}
         waiting = [name for name in waiting if name not in ended]
         if waiting:
             runs.wait()

@@ -216,11 +216,11 @@ class Rolling:
         missing = _own(lambda: self._missing(member), str) if outcome.ok else ""
         good = outcome.ok and not missing
         error = "" if good else missing or outcome.error or f"its run ended {outcome.status}"
-        found = list(findings(outcome, gates_of(rollout.gates))) if good else []
+        problems = list(findings(outcome, gates_of(rollout.gates))) if good else []
         with self.store.transaction():
             self.store.rollouts.check(rollout)
             now = self._move(
-                rollout, member, "done" if good else "failed", run=outcome.run, error=error, findings=found
+                rollout, member, "done" if good else "failed", run=outcome.run, error=error, findings=problems
             )
             if good:
                 self.store.events.add(

@@ -50,15 +50,15 @@ def gates_of(data: Mapping[str, Any]) -> Gates:
 def gates(texts: Sequence[str]) -> Gates:
     """Parse gates such as `failed=10%`, `quarantined=0.5%`, `nulls=3`, `rows=off`; others keep their defaults.
     InstepError for anything else."""
-    found = DEFAULT
+    limits = DEFAULT
     for text in texts:
         name, _, value = (part.strip() for part in text.partition("="))
         if name not in {f.name for f in fields(Gates)} or not value:
             raise InstepError(
                 f"{text!r} is not a gate", hint="write failed=10%, quarantined=0.5%, nulls=3, rows=30%, or NAME=off"
             )
-        found = replace(found, **{name: _limit(text, name, value)})
-    return found
+        limits = replace(limits, **{name: _limit(text, name, value)})
+    return limits
 
 
 def _limit(text: str, name: str, value: str) -> float | None:

@@ -115,8 +115,8 @@ def roll_back(store: Store, id: str, who: str, *, wave: int = 0, connections: Se
 
 def under_way(store: Store, id: str) -> Job | None:
     """Return the job that carries the rollout on."""
-    found = store.jobs.newest("", "rollout", id)
-    return found if found and not found.over else None
+    job = store.jobs.newest("", "rollout", id)
+    return job if job and not job.over else None
 
 
 def withdraw(store: Store, id: str, who: str) -> None:

@@ -108,8 +108,8 @@ class SelectionPatch:
             self.store.backfills.request(place.connection, table.ref, why=f"{path} is as before a rollout")
 
 
-def _data(found: Switch | None) -> dict[str, Any] | None:
-    return {name: getattr(found, name) for name in _FIELDS} if found else None
+def _data(made: Switch | None) -> dict[str, Any] | None:
+    return {name: getattr(made, name) for name in _FIELDS} if made else None
 
 
 def _texts(turned: Sequence[Turn]) -> str:

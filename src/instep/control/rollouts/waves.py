@@ -61,10 +61,10 @@ def members_of(group: ConnectionGroup, connections: Iterable[tuple[str, str, Ite
     names or holds none."""
     if not group.to_dict():
         raise InstepError("which connections?", hint="name --destination, --tag, --match or --connection")
-    found = sorted(name for name, destination, tags in connections if _fits(group, name, destination, set(tags)))
-    if not found:
+    matching = sorted(name for name, destination, tags in connections if _fits(group, name, destination, set(tags)))
+    if not matching:
         raise InstepError(f"no connection fits: {group.text}", hint="see `instep status` for the connections")
-    return found
+    return matching
 
 
 def _fits(group: ConnectionGroup, name: str, destination: str, tags: set[str]) -> bool:

@@ -95,7 +95,7 @@ class ObjectListing:
 
     def schema(self, name: str) -> Listed:
         """Return a schema's listing: on unless it was switched off or the policy blocks it as a whole."""
-        on, why = name not in self.place.now.schemas_off, "its tables are switched themselves"
+        on, why = name not in self.place.now.schemas_off, "each of its tables is switched by itself"
         return self._one((name, "", ""), on, why, None, SchemaAdded(name))
 
     def table(self, table: Table) -> Listed:

@@ -27,9 +27,9 @@ _CATALOGS = 6
 
 @lru_cache(maxsize=_CATALOGS)
 def _destination(store: Store, connection: str, version: int) -> CatalogDocument:
-    found = CatalogDocument.of(store.schemas.document(connection, "destination", version))
-    by_source_name = {table.get("alias", ""): table for table in found.tables.values()}
-    return replace(found, tables={("", path): one for path, one in by_source_name.items()})
+    destination = CatalogDocument.of(store.schemas.document(connection, "destination", version))
+    by_source_name = {table.get("alias", ""): table for table in destination.tables.values()}
+    return replace(destination, tables={("", path): one for path, one in by_source_name.items()})
 
 
 @lru_cache(maxsize=_CATALOGS)

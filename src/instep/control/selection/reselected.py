@@ -48,14 +48,14 @@ def reselected(
     switches = store.switches.of_several(loaded)
     seen = store.discoveries.get_many([name for name in loaded if switches[name]])  # they follow renamed objects by id
     places = _places(project, accepted, loaded, switches, seen)
-    found = {name: list(_reselected(place, known[name], waiting[name])) for name, place in places.items()}
-    seen |= store.discoveries.get_many([name for name, some in found.items() if some and not switches[name]])
+    columns = {name: list(_reselected(place, known[name], waiting[name])) for name, place in places.items()}
+    seen |= store.discoveries.get_many([name for name, some in columns.items() if some and not switches[name]])
     there = {
         name: pair_tables(catalog_from_dict(accepted[name]).tables, seen[name].catalog)
         for name in seen
-        if found.get(name) and seen[name].catalog.tables
+        if columns.get(name) and seen[name].catalog.tables
     }
-    return {name: [one for one in found.get(name, ()) if _has(there.get(name), one[0])] for name in names}
+    return {name: [one for one in columns.get(name, ()) if _has(there.get(name), one[0])] for name in names}
 
 
 @dataclass(frozen=True)
@@ -75,15 +75,15 @@ def _places(
     switches: Mapping[str, Sequence[Switch]],
     seen: Mapping[str, CachedDiscovery],
 ) -> dict[str, _Place]:
-    found = {}
+    places = {}
     for name in (name for name in names if name in accepted):
         now = project.selection(name)
         if switches[name]:
             at = seen.get(name)
             now = with_switches(now, switches[name], *((at.catalog, at.identity) if at else ()))
         tags = tuple(project.connection(name).tags)
-        found[name] = _Place(accepted[name], now, project.policy(name), tags)
-    return found
+        places[name] = _Place(accepted[name], now, project.policy(name), tags)
+    return places
 
 
 def _reselected(
@@ -145,15 +145,15 @@ def _partial(
     loaded = ((name, ref, c) for name in names for ref, columns in known[name].items() for c in columns)
     some = by_connection(names, ((name, (ref, c["name"])) for name, ref, c in loaded if c.get("partial")))
     requested = {name: {(b.table, b.column) for b in waiting[name] if b.scope != "since"} for name in names}
-    found: dict[str, list[tuple[Table, str]]] = {name: [] for name in names}
+    partial: dict[str, list[tuple[Table, str]]] = {name: [] for name in names}
     for name in (name for name in names if some[name] and name in accepted):
         catalog = CatalogDocument.of(accepted[name])
         for ref, column in some[name]:
             table = catalog.table(ref)
             is_live = table is not None and not table.retained and column in {c.name for c in table.live}
             if table is not None and is_live and not requested[name] & {(ref, column), (ref, "")}:
-                found[name].append((table, column))
-    return found
+                partial[name].append((table, column))
+    return partial
 
 
 def _read(place: _Place, table: Table, before: Sequence[LoadedColumn]) -> TableRead:

@@ -78,9 +78,9 @@ def schema_config(place: SwitchedConnection, naming: Naming) -> SchemaConfig | N
     """Return the tree; None before the first detection, when nothing is known."""
     if not place.known.tables:
         return None
-    found = listed(place)
-    view = _View(place, naming, {(one.schema, one.table) for one in found if one.column})
-    schemas = groupby(found, key=lambda one: one.schema)
+    objects = listed(place)
+    view = _View(place, naming, {(one.schema, one.table) for one in objects if one.column})
+    schemas = groupby(objects, key=lambda one: one.schema)
     return SchemaConfig(handling(place.policy.preset), tuple(view.schema(list(of)) for _, of in schemas))
 
 
@@ -91,9 +91,9 @@ def table_columns(place: SwitchedConnection, naming: Naming, ref: Ref) -> tuple[
         return None
     alone = replace(place, source=_only(place.source, ref), accepted=_only(place.accepted, ref))
     view = _View(alone, naming, {ref})
-    found = [one for one in listed(alone, columns=True) if (one.schema, one.table) == ref and one.column]
+    columns = [one for one in listed(alone, columns=True) if (one.schema, one.table) == ref and one.column]
     order = {c.name: n for n, c in enumerate(table.columns)}
-    return tuple(view.column(one) for one in sorted(found, key=lambda one: order.get(one.column, len(order))))
+    return tuple(view.column(one) for one in sorted(columns, key=lambda one: order.get(one.column, len(order))))
 
 
 def _only(catalog: Catalog, ref: Ref) -> Catalog:

@@ -136,15 +136,15 @@ def targets(place: SwitchedConnection, objects: Sequence[str], matching: Sequenc
         )
     chosen = (s for s in place.store.switches.of(place.connection) if s.is_chosen)
     every |= {s.path: _missing_target(s) for s in chosen if s.path not in every}
-    found = {path: every[path] if path in every else _missing(place, path, every) for path in objects}
+    by_path = {path: every[path] if path in every else _missing(place, path, every) for path in objects}
     for text in matching:
         fits = {path: t for path, t in every.items() if t.table is not None and Pattern(text).matches(path)}
         if not fits:
             raise InstepError(f"the pattern {text!r} matches nothing of {place.connection}", hint=_LISTED)
-        found |= fits
-    if not found:
+        by_path |= fits
+    if not by_path:
         raise InstepError("nothing to switch was named", hint="name a schema, a table or a column, or --match PATTERN")
-    return list(found.values())
+    return list(by_path.values())
 
 
 _LISTED = "see `instep selection show --all-columns`"
@@ -282,7 +282,7 @@ def _follows(
 
 
 _SCHEMA: Mapping[Verb, str] = {
-    "on": "its tables are read as they are switched themselves",
+    "on": "each of its tables is read as it is switched itself",
     "off": "none of its tables is read; what is loaded stays",
 }
 _NEW_COLUMN: Mapping[Verb, str] = {

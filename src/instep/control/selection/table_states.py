@@ -32,11 +32,11 @@ class TableStates:
 
     def sorted_into(self, refs: Collection[Ref]) -> Mapping[SelectionState, frozenset[Ref]]:
         """Return these tables by their states, of which one may have several."""
-        found: dict[SelectionState, set[Ref]] = {"all": set(refs)}
+        refs_by_state: dict[SelectionState, set[Ref]] = {"all": set(refs)}
         for ref in refs:
             for state in self._of(ref):
-                found.setdefault(state, set()).add(ref)
-        return {state: frozenset(own) for state, own in found.items()}
+                refs_by_state.setdefault(state, set()).add(ref)
+        return {state: frozenset(own) for state, own in refs_by_state.items()}
 
     def _of(self, ref: Ref) -> Iterator[SelectionState]:
         yield "enabled" if self.listing.table(self.table(ref)).enabled else "disabled"
@@ -57,8 +57,8 @@ class TableStates:
 
     def is_accepted(self, ref: Ref) -> bool:
         """Return True if the table is accepted, and not only retained at the destination."""
-        found = self.part.accepted.outlines.get(ref)
-        return found is not None and not found.retained
+        outline = self.part.accepted.outlines.get(ref)
+        return outline is not None and not outline.retained
 
     def new_columns(self, ref: Ref) -> frozenset[str]:
         """Return the columns of an accepted table that are not accepted, and that nothing keeps out."""
