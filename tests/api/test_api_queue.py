@@ -136,7 +136,7 @@ def test_trying_again_takes_what_asking_takes(api: Api, kind: JobKind, options: 
     command = policy_of(kind).retry_command
     assert said.status_code == (409 if command else 200), said.text
     if command:
-        assert "was asked for by eve (k-1)" in said.json()["detail"]
+        assert "was requested by eve (k-1)" in said.json()["detail"]
         assert command in said.json()["hint"]
 
 

@@ -271,7 +271,7 @@ URLS = [
     (f"postgresql:///me:{SECRET}@db.internal/state", "percent-encode"),
     (f"postgres://me:{SECRET}@db.internal/state", "postgresql://"),
     (f"mystery://me:{quote(SECRET, safe='')}@db.internal/state", "instep doctor"),
-    (SECRET, "no database URL"),
+    (SECRET, "not a database URL"),
 ]
 
 

@@ -258,7 +258,7 @@ def test_a_log_that_was_changed_is_told(shop: Shop) -> None:
     with engine.begin() as connection:
         connection.execute(text("DELETE FROM audit WHERE number = 3"))
     assert shop.ok("audit", "check").code == 0
-    assert "taken away" in shop.run("audit", "check", "--head", head).out
+    assert "were removed" in shop.run("audit", "check", "--head", head).out
     with engine.begin() as connection:
         connection.execute(text("UPDATE audit SET actor = 'eve' WHERE number = 1"))
     engine.dispose()

@@ -24,15 +24,15 @@ BAD = [
     ("SELECT 1", "but select"), ("id IN (SELECT id FROM u)", "query"), ("EXISTS (SELECT 1 FROM u)", "query"),
     ("id = 1 -- all", "comment"), ("id /* x */ = 1", "comment"), ("name = 'a\x00b'", "comment"),
     ("t.id = 1", "names a table: write id"), ("count(*) > 1", "says nothing of one row"), ("sum(a) > 1", "of one row"),
-    ("row_number() OVER () = 1", "says nothing of one row"), ("1", "no condition"), ("'x'", "no condition"),
-    ("NULL", "no condition"), ("id = ", "no condition"), ("(id = 1", "no condition"),
+    ("row_number() OVER () = 1", "says nothing of one row"), ("1", "not a condition"), ("'x'", "not a condition"),
+    ("NULL", "not a condition"), ("id = ", "not a condition"), ("(id = 1", "not a condition"),
     ("pg_sleep(10) IS NULL", "pg_sleep"), ("PG_READ_FILE('/etc/passwd') = ''", "may do more"),
     ("dblink('x', 'y') = 1", "dblink"), ("set_config('a', 'b', true) = 'b'", "set_config"),
     ("ts_rewrite('a'::tsquery, 'select q, q from u') = 'b'", "ts_rewrite"),
     ("crosstab('select 1') IS NULL", "crosstab"),
     ("other.f(id) = 1", "may do more|names a table"),
-    ("DELETE FROM t", "no condition"), ("DROP TABLE t", "no condition"),
-    ("(" * 5000 + "id" + ")" * 5000, "no condition"),
+    ("DELETE FROM t", "not a condition"), ("DROP TABLE t", "not a condition"),
+    ("(" * 5000 + "id" + ")" * 5000, "not a condition"),
 ]  # fmt: skip
 
 

@@ -94,7 +94,7 @@ def test_bad_sources(loads: Loads, source: str, why: str) -> None:
     [
         ("subprotocol: sqlserver", 'url: "jdbc:sqlserver://db;databaseName=x;userName=me"', "login"),
         ("subprotocol: sqlserver", 'url: "jdbc:sqlserver://db;socketFactoryClass=x"', "socketFactoryClass"),
-        ("subprotocol: sqlserver", "url: no-url", "no JDBC URL"),
+        ("subprotocol: sqlserver", "url: no-url", "not a JDBC URL"),
         ("loginTimeout: 3", "socketFactoryClass: x.Y", "socketFactoryClass"),
         ("database: shop", "database: shop;integratedSecurity=true", "database"),
     ],

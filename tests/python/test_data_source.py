@@ -93,7 +93,7 @@ def test_a_table_that_syncs_do_not_read_is_not_read(shop: Shop, spark_session: S
         connection.selection.off("main.customer.city")
     assert load(spark_session, shop).columns == ["id", "name"]
     shop.sql("drop table customer")
-    assert "main.customer is not in the source any more" in refusal(spark_session, shop)
+    assert "main.customer is no longer in the source" in refusal(spark_session, shop)
 
 
 def test_a_value_that_does_not_fit_is_an_error_or_null(shop: Shop, spark_session: SparkSession) -> None:

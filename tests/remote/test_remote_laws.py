@@ -266,7 +266,7 @@ def test_a_record_outlives_its_document(why: str, attempt: int, at: datetime) ->
     known = job("running", why=why, attempt=attempt, started=at, options={"full": True})
     document = json.loads(json.dumps(dataclasses.asdict(known), default=datetime.isoformat))
     assert record(Job, {**document, "of a later release": 1}) == known
-    with pytest.raises(ConnectError, match="is no Run: "):
+    with pytest.raises(ConnectError, match="is not a Run: "):
         record(Run, {**document, "started": "never"})
 
 

@@ -141,7 +141,7 @@ def test_a_wave_goes_back_to_what_was_chosen_before(fleet: Make) -> None:
     assert (back.status, back.why) == ("stopped", "wave 2 rolled back by ann")
     assert shop.counted(rollout) == {"done": 2, "rolled_back": 3, "waiting": 5}
     assert [name for name in shop.names if shop.has_refunds(name)] == ["c000", "c001"]
-    with pytest.raises(InstepError, match="nothing to take back of wave 2"):
+    with pytest.raises(InstepError, match="nothing to roll back of wave 2"):
         shop.rolling(rollout).roll_back(rollout.id)
     shop.rolling(rollout).roll_back(rollout.id, connections=["c001"])
     assert not shop.has_refunds("c001")

@@ -202,7 +202,7 @@ def test_a_change_is_undone_by_a_job(crew: Make) -> None:
     queued.advance(shop.store, made.id, "ann")
     shop.work()
     assert shop.counts(made) == {"done": 2}
-    with pytest.raises(InstepError, match="nothing to take back of wave 7"):
+    with pytest.raises(InstepError, match="nothing to roll back of wave 7"):
         queued.roll_back(shop.store, made.id, "ann", wave=7)
     queued.roll_back(shop.store, made.id, "ann")
     shop.work()

@@ -22,7 +22,7 @@ STAYS, GOES = (
 )
 CASES: list[tuple[str, LayoutGuard, list[StepChange], str]] = [
     ("another column", STAYS, [ColumnRemoved(REF, B, 1)], ""),
-    ("a drop", STAYS, [ColumnRemoved(REF, A, 0)], "column a cannot be dropped: it is used by an order (a)"),
+    ("a drop", STAYS, [ColumnRemoved(REF, A, 0)], "column a cannot be dropped: an order (a) uses it"),
     ("a rename", STAYS, [ColumnRenamed(REF, A, NEW)], ""),
     ("wider", STAYS, [ColumnWidened(REF, A, WIDE)], ""),
     ("wider, and told", GOES, [ColumnWidened(REF, A, WIDE)], "column a cannot become int64: a partition (a)"),

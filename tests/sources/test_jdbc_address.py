@@ -46,7 +46,7 @@ BAD = [
     ("a directory", "jdbc:oracle:thin:@ldap://x/cn=o", "directory"),
     ("an unknown driver's class", "jdbc:monetdb://db/shop?callbackClass=a.B", "may load code"),
     ("an unknown driver's escape", "jdbc:monetdb://db/shop?%69nitScript=x", "may load code"),
-    ("no URL", "postgresql://db/shop", "no JDBC URL"),
+    ("no URL", "postgresql://db/shop", "not a JDBC URL"),
     ("two lines", "jdbc:postgresql://db/shop%0Ax", "control character"),
 ]  # fmt: skip
 

@@ -135,7 +135,7 @@ DAMAGE: list[tuple[Callable[[str], str], str]] = [
     (lambda t: t.replace('"table":"runs"', '"table":"rums"', 1), "other tables"),
     (newer, "made by a newer instep"),
     (lambda t: "", "a line is not JSON"),
-    (lambda t: "{}\n", "no backup of a store"),
+    (lambda t: "{}\n", "not a backup of a store"),
     (lambda t: "SQLite format 3\0" + t, "is damaged"),
 ]
 

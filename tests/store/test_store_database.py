@@ -227,7 +227,7 @@ class TestBadPlaces:
 
     @pytest.mark.parametrize("url", ["nonsense", "postgres//x:geheim@y", ""])
     def test_no_url(self, url: str) -> None:
-        with pytest.raises(ProjectError, match="no database URL") as error:
+        with pytest.raises(ProjectError, match="not a database URL") as error:
             Store(url)
         assert "geheim" not in str(error.value)
 

@@ -35,7 +35,7 @@ def test_an_object_is_written_read_and_deleted(any_store: Store, clock: Clock) -
 
 # what is there, the version that is expected -> what the refusal says
 REFUSED = [
-    (0, 1, "does not exist any more"),
+    (0, 1, "no longer exists"),
     (1, 0, "exists already"),
     (2, 1, "changed meanwhile by bob: it is at version 2, this change was made from version 1"),
     (1, 2, "it is at version 1"),

@@ -39,9 +39,9 @@ def anew(world: World, columns: str) -> None:
 
 KEPT = "column a of shop.t is kept instead of dropped: "
 DROPS = [
-    ("partitioned", partition, "it is used by the partition spec (a)"),
-    ("bucketed", lambda w: partition(w, BucketTransform(8)), "it is used by the partition spec (bucket(8, a))"),
-    ("sorted", sort, "it is used by the sort order (a)"),
+    ("partitioned", partition, "the partition spec (a) uses it"),
+    ("bucketed", lambda w: partition(w, BucketTransform(8)), "the partition spec (bucket(8, a)) uses it"),
+    ("sorted", sort, "the sort order (a) uses it"),
 ]
 
 

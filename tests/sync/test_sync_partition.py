@@ -289,7 +289,7 @@ def test_a_new_generation_waits_until_nothing_stands_on_the_old_columns(world: W
     world.policy = preset("allow_all", Rule(("table.replaced",), "apply"))
     world.run("DROP TABLE t", TABLE, "INSERT INTO t (id, region) VALUES (7, 'z')")
     [note] = world.sync().notes
-    assert "cannot get a new generation: it is used by the partition spec (region)" in note
+    assert "cannot get a new generation: the partition spec (region) uses it" in note
     assert "take it out of `partition` in instep.yml" in note
     assert len(world.rows("t")) == 5
     world.settings["t"] = TableSettings()

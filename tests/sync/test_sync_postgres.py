@@ -220,7 +220,7 @@ def test_what_somebody_needs_is_kept(world: World, warehouse: Database) -> None:
     report = world.sync()
     assert report.status == "done"
     notes = str(report.notes)
-    assert "column n cannot become decimal(14,4): it is used by view shop.v; to free it: drop view shop.v" in notes
+    assert "column n cannot become decimal(14,4): view shop.v uses it; to free it: drop view shop.v" in notes
     assert warehouse.execute("SELECT a FROM shop.v ORDER BY a") == [("",), ("x",), (None,)]
     warehouse.execute("DROP VIEW shop.v")
     assert world.sync().status == "done"

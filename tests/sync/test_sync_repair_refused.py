@@ -53,7 +53,7 @@ CASES = {
         "pending change", "instep changes list", policy="approve",
         then=("ALTER TABLE t DROP CONSTRAINT t_pkey", "ALTER TABLE t ADD PRIMARY KEY (name)"),
     ),
-    "gone": Refused("is not in the source any more", "instep changes list", policy="approve", then=("DROP TABLE t",)),
+    "gone": Refused("is no longer in the source", "instep changes list", policy="approve", then=("DROP TABLE t",)),
     "the source is behind": Refused(
         "its at has reached 1, not 2", "instep sync", cursor("at"), then=("DELETE FROM t WHERE id = 3",)
     ),

@@ -156,7 +156,7 @@ def free(guards: Guards) -> str:
 
 
 def _uses(layout_guards: Iterable[LayoutGuard]) -> str:
-    return f"it is used by {' and '.join(g.use for g in layout_guards)}"
+    return f"{' and '.join(g.use for g in layout_guards)} uses it"
 
 
 def _free(layout_guards: Iterable[LayoutGuard]) -> str:
