@@ -103,9 +103,10 @@ def _digest(salt: bytes) -> str:
     return hashlib.pbkdf2_hmac("sha256", salt, b"instep: is it the same salt", 100_000).hex()[:16]
 
 
-def _reruled(context: SyncContext, reads: Sequence[TableRead]) -> Iterator[tuple[Ref, str]]:
+def _reruled(
+    context: SyncContext, reads: Sequence[TableRead], before: Mapping[Ref, LoadedRules]
+) -> Iterator[tuple[Ref, str]]:
     """Yield loaded tables some of whose rows landed by other rules than today's, which no partial read can mend."""
-    before = context.store.loaded.filters(context.name)
     for read in reads:
         ref, old, now = read.table.ref, before.get(read.table.ref), _rules(context, read)
         if old is None:
@@ -129,10 +130,11 @@ def _is_redefined(read: TableRead, old: LoadedRules) -> bool:
     return not now.holds(old.definition) or now.is_rewritten(old.definition)
 
 
-def _resalted(context: SyncContext, reads: Sequence[TableRead]) -> Iterator[tuple[Ref, Blocked]]:
+def _resalted(
+    context: SyncContext, reads: Sequence[TableRead], before: Mapping[Ref, LoadedRules]
+) -> Iterator[tuple[Ref, Blocked]]:
     """Yield loaded tables whose rows would be duplicated under another salt: nothing is deleted of those, or they
     end as versions though nothing has changed."""
-    before = context.store.loaded.filters(context.name)
     for read in reads:
         old, now = before.get(read.table.ref), _rules(context, read)
         if old is None or not old.salt or not now.salt or old.salt == now.salt:
@@ -155,14 +157,14 @@ def owes_versions(context: SyncContext, reads: Sequence[TableRead]) -> frozenset
 def request_reload(context: SyncContext, detection: DetectionResult, reads: Sequence[TableRead]) -> dict[Ref, str]:
     """Record the backfills of whole tables that changed selections ask for, and what the loads to come leave out, so
     that a crash behind them forgets neither. Answers the tables that must not be loaded, and why."""
-    known = context.store.loaded.of(context.name)
+    known, rules = context.store.loaded.of(context.name), context.store.loaded.filters(context.name)
     reenabled = [*_reenabled_columns(context, detection, reads, known)]
     refused = {t.table.ref: str(_refusal(t)) for t in reenabled if _is_key(t) or _is_past(t)}
-    refiltered = [*_refiltered(context, reads, known)]
+    refiltered = [*_refiltered(context, reads, rules, known)]
     refused |= {one.ref: str(lost_filter(one.read, one.before.path)) for one in refiltered if one.lost}
-    refused |= {ref: str(why) for ref, why in _resalted(context, reads) if ref in known}
+    refused |= {ref: str(why) for ref, why in _resalted(context, reads, rules) if ref in known}
     others = [(one.ref, one.why) for one in refiltered if one.ref not in refused]
-    others += [(ref, why) for ref, why in _reruled(context, reads) if ref in known and ref not in refused]
+    others += [(ref, why) for ref, why in _reruled(context, reads, rules) if ref in known and ref not in refused]
     again = [t for t in reenabled if _read_again(context, t) and t.table.ref not in refused]
     marked = {r.table.ref: left_out(r, known[r.table.ref]) for r in reads if r.table.ref in known}
     less = {ref: columns for ref, columns in marked.items() if columns != known[ref] and ref not in refused}
@@ -194,10 +196,11 @@ class _Refiltered:
         return "its filter is another one" if self.read.where else "it has no filter any more"
 
 
-def _refiltered(context: SyncContext, reads: Sequence[TableRead], known: Mapping[Ref, object]) -> Iterator[_Refiltered]:
-    filters = context.store.loaded.filters(context.name)
+def _refiltered(
+    context: SyncContext, reads: Sequence[TableRead], rules: Mapping[Ref, LoadedRules], known: Mapping[Ref, object]
+) -> Iterator[_Refiltered]:
     for read in reads:
-        before = filters.get(read.table.ref, LoadedRules())
+        before = rules.get(read.table.ref, LoadedRules())
         if read.table.ref in known and before.where != read.where:
             moved = before.path != read.table.path and filter_of(context, read.table, read.source) is None
             yield _Refiltered(read, before, bool(before.where) and moved)
@@ -218,18 +221,18 @@ def reselected_notes(context: SyncContext, detection: DetectionResult) -> Iterat
     whole = {b.table for b in context.store.backfills.waiting(context.name) if b.scope == "table"}
     if not known:
         return
+    rules = context.store.loaded.filters(context.name)
     reads = [_as_decided(detection, r) for r in selected_reads(context, detection)[0]]
     yield from (
         _filter_text(context, refiltered)
-        for refiltered in _refiltered(context, reads, known)
+        for refiltered in _refiltered(context, reads, rules, known)
         if refiltered.ref not in whole
     )
     paths = {r.table.ref: r.table.path for r in reads}
-    refused = {ref for ref in dict(_resalted(context, reads)) if ref in known}
-    for ref, blocked in _resalted(context, reads):
-        if ref in refused:
-            yield f"{paths[ref]}: {blocked.message}: the table is not synced"
-    for ref, why in _reruled(context, reads):
+    refused = {ref: blocked for ref, blocked in _resalted(context, reads, rules) if ref in known}
+    for ref, blocked in refused.items():
+        yield f"{paths[ref]}: {blocked.message}: the table is not synced"
+    for ref, why in _reruled(context, reads, rules):
         if ref in known and ref not in whole and ref not in refused:
             yield f"{paths[ref]}: {why}, so a sync reads the whole table"
     for column in _reenabled_columns(context, detection, reads, known):
