@@ -249,7 +249,7 @@ class ActDone(Event):
 class OldNameRetained(Event):
     """The old name of a table or column is kept in a view until `until` (ISO time in UTC)."""
 
-    type: ClassVar[str] = "old_name.kept"
+    type: ClassVar[str] = "old_name.retained"
     table: str
     name: str
     view: str
@@ -383,7 +383,7 @@ class ConnectionTested(Event):
 class SyncRequested(Event):
     """A person or program asked for a sync."""
 
-    type: ClassVar[str] = "sync.asked"
+    type: ClassVar[str] = "sync.requested"
     who: str
 
 
@@ -391,7 +391,7 @@ class SyncRequested(Event):
 class ResyncRequested(Event):
     """A person or program asked for tables to be read again; () means all of them."""
 
-    type: ClassVar[str] = "resync.asked"
+    type: ClassVar[str] = "resync.requested"
     tables: tuple[str, ...]
     who: str
 

@@ -99,7 +99,7 @@ def test_four_eyes_want_two_people(eyes: Api) -> None:
         assert (refused.status_code, refused.json()["code"]) == (409, "blocked")
         assert "drop columns: main.t.old: with four_eyes this takes two people" in refused.json()["detail"]
     assert eyes.store.jobs.counts() == {}
-    assert [e.action for e in eyes.store.audit.page()] == ["connection.sync.asked"] * 2
+    assert [e.action for e in eyes.store.audit.page()] == ["connection.sync.requested"] * 2
     assert asks(eyes, "bob").status_code == 202
     assert (works(eyes).error, columns(eyes)) == ("", ["a"])
     assert asks(eyes, "ann").status_code == 202, "there is nothing left to drop"

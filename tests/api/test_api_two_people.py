@@ -148,7 +148,7 @@ def test_a_sync_for_its_approver_becomes_one_for_whoever_asks_next(api: Api, beg
     second, again = (api.call("POST", "/connections/mine/sync", body={}, headers=other) for _ in range(2))
     assert (again.status_code, again.json()["id"]) == (200, second.json()["id"])
     assert (second.status_code, second.json()["id"] == first["id"]) == ((202, False) if begun else (200, True))
-    asked = [e.data["who"].partition(" ")[0] for e in api.store.events.after(0, types=("sync.asked",))]
+    asked = [e.data["who"].partition(" ")[0] for e in api.store.events.after(0, types=("sync.requested",))]
     assert asked == ["admin", "other"]
     if running is not None:
         assert perform(api.app, running).error == ""

@@ -191,7 +191,7 @@ def test_a_sync_that_waits_for_its_next_attempt_is_asked_for_once(compat: Compat
     compat.ask("POST", f"{SHOP}/sync", {})
     [job] = compat.store.jobs.unfinished(["shop"])
     assert (job.who, job.due <= datetime.now(UTC)) == (f"schedule, {compat.who}", True)
-    assert [e.data["who"] for e in compat.store.events.after(0, types=("sync.asked",))] == [compat.who]
+    assert [e.data["who"] for e in compat.store.events.after(0, types=("sync.requested",))] == [compat.who]
 
 
 def test_a_key_that_was_switched_off_before_anybody_knew_is_hashed(compat: Compat) -> None:

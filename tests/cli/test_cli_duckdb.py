@@ -109,7 +109,7 @@ def test_verify_says_how_many_rows_were_asked_to_stay(filed: Shop) -> None:
     synced(filed)
     lines = filed.ok("verify").out.splitlines()
     assert "equal" in lines[0]
-    assert lines[1].strip() == "1 of them only in the destination: kept by `deletes: ignore`"
+    assert lines[1].strip() == "1 of them only in the destination: retained by `deletes: ignore`"
     assert [t["kept"] for t in filed.json("verify")["tables"]] == [1, 0]
 
 

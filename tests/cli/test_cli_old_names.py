@@ -27,7 +27,7 @@ def test_where_they_are_said(renamed: Shop) -> None:
     assert renamed.json("table", "show", "main.customer")["old_names"] == [found]
     assert renamed.json("status")["connections"][0]["old_names"] == [found]
     assert renamed.json("query", "select city, town from customer__compat")["columns"] == ["city", "town"]
-    [event] = [e for e in renamed.json("history")["events"] if e["type"] == "old_name.kept"]
+    [event] = [e for e in renamed.json("history")["events"] if e["type"] == "old_name.retained"]
     assert (event["data"]["name"], event["data"]["view"]) == ("city", "shop.customer__compat")
 
 

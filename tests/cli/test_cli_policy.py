@@ -84,7 +84,7 @@ def test_explain_in_json(shop: Shop) -> None:
         "action": "pause_table", "effect": "", "rule": "preset allow_all",
         "why": "the table is paused until it is reviewed",
     }  # fmt: skip
-    [rule, preset] = found["asked"]
+    [rule, preset] = found["evaluations"]
     assert (rule["decided"], rule["misses"]) == (False, [{"part": "kind", "why": "it is about column.removed"}])
     assert (preset["decided"], preset["where"], preset["level"]) == (True, "instep.yml:9", "preset")
     assert found["modifiers"]["backfill"] == {"value": "none", "by": "default"}

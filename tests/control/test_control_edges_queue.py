@@ -56,7 +56,7 @@ def test_what_waits_already_is_answered(
 ) -> None:
     one, other = (ask(store, "shop", "sync", "ann", options) for options in (first, second))
     assert (one.new, other.new, one.job.id == other.job.id) == (True, not same, same)
-    assert told(store).count("sync.asked") == (1 if same else 2), "a sync is told of once"
+    assert told(store).count("sync.requested") == (1 if same else 2), "a sync is told of once"
     assert ask(store, "twin", "sync", "ann", first).new, "another connection's is another one"
 
 
@@ -78,7 +78,7 @@ def test_where_people_are_counted_each_has_a_job(store: Store, kind: JobKind, ow
 def test_only_syncs_are_told_of(store: Store) -> None:
     for kind in ("detect", "backfill", "plan"):
         assert ask(store, "shop", kind, "ann").new
-    assert "sync.asked" not in told(store)
+    assert "sync.requested" not in told(store)
 
 
 def test_another_kind_of_work_keeps_no_sync_away(store: Store) -> None:

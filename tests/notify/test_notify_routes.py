@@ -142,9 +142,9 @@ def test_every_event_is_meant_to_be_told_or_not() -> None:
     silent = {
         "event", "change.approved", "change.rejected", "change.snoozed", "table.restored", "selection.changed",
         "backfill.cancelled", "table.key_set", "table.cursor_set", "source.upgraded", "table.copy_purged",
-        "old_name.kept",
+        "old_name.retained",
         "old_name.ended", "run.started", "table.loaded", "table.failed", "table.maintained", "connection.deleted",
-        "rollout.applied", "rollout.taken_back", "act.done", "connection.tested", "sync.asked", "resync.asked",
+        "rollout.applied", "rollout.taken_back", "act.done", "connection.tested", "sync.requested", "resync.requested",
         "connection.created", "connection.edited",
     }  # fmt: skip
     told = {

@@ -62,7 +62,7 @@ def alive(world: World) -> dict[str, str]:
     return {n.old: n.shown or n.trouble for n in world.store.old_names.of("shop")}
 
 
-KINDS = ("old_name.kept", "old_name.ended")
+KINDS = ("old_name.retained", "old_name.ended")
 
 
 @both
@@ -77,7 +77,7 @@ def test_a_renamed_column_keeps_its_old_name(world: World) -> None:
     world.run("INSERT INTO t VALUES (3, 30, 'z')")
     world.sync()
     assert asked(world, "SELECT total FROM shop.t__compat WHERE id = 3") == [(30,)]
-    assert world.events(*KINDS) == ["old_name.kept"]
+    assert world.events(*KINDS) == ["old_name.retained"]
     assert world.differing() == {}
 
 
@@ -121,7 +121,7 @@ def test_a_name_that_is_used_wins(world: World) -> None:
     world.sync()
     assert alive(world) == {}
     assert world.rows("t") == [(7, 7)]
-    assert world.events(*KINDS) == ["old_name.kept", "old_name.ended"] * 2
+    assert world.events(*KINDS) == ["old_name.retained", "old_name.ended"] * 2
     assert world.differing() == {}
 
 
@@ -234,7 +234,7 @@ def test_after_a_crash_the_next_run_makes_it(world: World, point: str, monkeypat
     world.sync()
     assert alive(world) == {"note": "shop.t__compat", "total": "shop.t__compat"}
     assert asked(world, "SELECT note, total, remark, amount FROM t__compat WHERE id = 1") == [("x", 10, "x", 10)]
-    assert world.events(*KINDS) == ["old_name.kept"] * 2
+    assert world.events(*KINDS) == ["old_name.retained"] * 2
     assert world.differing() == {}
 
 

@@ -38,7 +38,7 @@ Key = tuple[str, ...]
 @dataclass(frozen=True)
 class LogState:
     """State of the log at the server. `server` is what positions are valid within; `confirmed` is the position that
-    the server may forget what is before ("" without a slot), `behind` and `kept` are bytes that were not read
+    the server may forget what is before ("" without a slot), `behind` and `retained` are bytes that were not read
     yet and bytes of log that the server keeps for it. `trouble` says why nothing can be read, `hint` what to do.
     A log that is not `ours` is kept by the server's own rule (`wal_status`), wherever we are: `confirmed` is then the
     lowest of our places, and `late` the age of the first change behind it in seconds."""
@@ -48,7 +48,7 @@ class LogState:
     confirmed: str = ""
     restart: str = ""
     behind: int = 0
-    kept: int = 0
+    retained: int = 0
     wal_status: str = ""
     active: bool = False
     trouble: str = ""

@@ -330,7 +330,7 @@ def _trace(trace: Trace, places: tuple[str, ...]) -> dict[str, Any]:
     return {
         "decision": {"action": decision.action, "effect": decision.effect, "rule": decision.rule, "why": decision.why},
         "modifiers": {n: {"value": v, "by": trace.origins[n]} for n, v in asdict(decision.modifiers).items()},
-        "asked": [_evaluation_document(v, place) for v, place in zip(trace.evaluations, places, strict=True)],
+        "evaluations": [_evaluation_document(v, place) for v, place in zip(trace.evaluations, places, strict=True)],
     }
 
 
@@ -359,7 +359,7 @@ def tested(result: EvaluatedCase | str) -> dict[str, Any]:
         "rule": decision.rule,
         "why": decision.why,
         "modifiers": asdict(decision.modifiers),
-        "asked": [_evaluation_document(evaluation, "") for evaluation in evaluations],
+        "evaluations": [_evaluation_document(evaluation, "") for evaluation in evaluations],
     }
 
 

@@ -32,7 +32,7 @@ EVENT_TEXTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "table.copy_purged": ("Copy deleted", ("{copy}, a copy of {table}",)),
     "act.asked_for": ("Second person needed", ("{act} of {what}: another person has to request the same",)),
     "act.done": ("Done for two persons", ("{act} of {what}",)),
-    "old_name.kept": ("Old name retained", ("{name} of {table} in the view {view} until {until}",)),
+    "old_name.retained": ("Old name retained", ("{name} of {table} in the view {view} until {until}",)),
     "old_name.ended": ("Old name ended", ("{name} of {table} left the view {view}", "{why}")),
     "run.started": ("Run started", ("{kind}",)),
     "run.ended": ("Run ended", ("{kind}", "{error}")),
@@ -56,8 +56,8 @@ EVENT_TEXTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "connection.created": ("Connection created", ()),
     "connection.edited": ("Settings changed", ()),
     "connection.tested": ("Connection tested", ("{error}",)),
-    "sync.asked": ("Sync requested", ()),
-    "resync.asked": ("Reload requested", ("of {tables}",)),
+    "sync.requested": ("Sync requested", ()),
+    "resync.requested": ("Reload requested", ("of {tables}",)),
     "connection.deleted": (
         "Connection deleted",
         (

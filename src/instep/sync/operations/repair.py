@@ -230,7 +230,7 @@ class RepairFindings:
         counts, (source, destination) = self.counts(), self.rows.rows
         extras = self.rows.counts().get(EXTRA, 0) if self.keeps else 0
         lines = tuple(f"{what} ({count:,} rows)" for what, count in counts.items())
-        result = VerifyResult(self.target.path, not counts, source, destination, lines, kept=extras)
+        result = VerifyResult(self.target.path, not counts, source, destination, lines, retained=extras)
         return replace(result, engine=str(self.engine.use))
 
 

@@ -52,7 +52,7 @@ class VerifyResult:
     """Sentences for people; none when the table is equal."""
     compared: bool = True
     """False: `differences` or `skipped` say why, and nothing is known of its rows."""
-    kept: int = 0
+    retained: int = 0
     """Rows only in the destination, as `deletes: ignore` asks: they differ from nothing."""
     held: int = 0
     """Values of the source that are NULL at the destination and held in quarantine."""
@@ -234,7 +234,7 @@ def _compared(
     found, differing = _differing(read, sides, source, destination, buckets, engine)
     extras = found.pop(EXTRA, (0, []))[0] if keeps_rows(context, read) else 0
     if extras and not found:
-        return VerifyResult(path, True, source.rows, destination.rows, kept=extras)
+        return VerifyResult(path, True, source.rows, destination.rows, retained=extras)
     names = [columns[at] for at in differing]
     shown = {c.name: c.alias or c.name for c in read.table.columns}
     lacking = [text for _, name, text in incomplete_columns(context, [read.table.ref]) if shown[name] in names]
@@ -243,7 +243,7 @@ def _compared(
     for what, (count, some) in found.items():
         difference = f"{what} ({count:,} rows)"
         lines += [f"{difference}: key {key}" for key in some] if keys else [difference]
-    return VerifyResult(path, False, source.rows, destination.rows, (*lines, *lacking), kept=extras)
+    return VerifyResult(path, False, source.rows, destination.rows, (*lines, *lacking), retained=extras)
 
 
 def _differing(

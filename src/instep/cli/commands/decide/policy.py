@@ -162,13 +162,13 @@ def _pairs(values: Mapping[str, Any]) -> str:
 
 
 def _show_explanation(out: Screen, explanation: Mapping[str, Any]) -> None:
-    decision, last = explanation["decision"], explanation["asked"][-1]
+    decision, last = explanation["decision"], explanation["evaluations"][-1]
     recorded = f"  (recorded as {explanation['recorded']})" if explanation["recorded"] else ""
     out.write(f"{explanation['summary']}{recorded}", "bold")
     place = f"  {last['where']}" if last["where"] else ""
     out.write(f"  {decision['action']}: {decision['why']}")
     out.write(f"  by {decision['rule']}{f' {_rule(last)}' if last['rule'] else ''}{place}")
-    for evaluation in explanation["asked"][:-1]:
+    for evaluation in explanation["evaluations"][:-1]:
         out.write(f"  not by {evaluation['name']} {_rule(evaluation)}  {evaluation['where']}".rstrip(), "dim")
         for miss in evaluation["misses"]:
             out.write(f"    {miss['part']}: {miss['why']}", "dim")
@@ -189,7 +189,7 @@ def _show_cases(out: Screen, failed: Sequence[Mapping[str, Any]], cases: int) ->
         for wrong in result["wrong"]:
             out.write(f"  {wrong}")
         out.write(f"  decided by {result['rule']}: {result['why']}")
-        for evaluation in result["asked"][:-1]:
+        for evaluation in result["evaluations"][:-1]:
             out.write(f"  not by {evaluation['name']}: {'; '.join(m['why'] for m in evaluation['misses'])}", "dim")
     passed = cases - len(failed)
     out.write(f"{passed} of {cases} case(s) as expected" if failed else f"{cases} case(s), all as expected")

@@ -99,8 +99,8 @@ def _show_verdicts(out: Screen, verdicts: Sequence[VerifyResult]) -> None:
             out.write(f"         {v.stale:,} quarantined that the source no longer has")
         if v.unread:
             out.write(f"         {v.unread}", "yellow")
-        if v.kept:
-            out.write(f"         {v.kept:,} of them only in the destination: kept by `deletes: ignore`")
+        if v.retained:
+            out.write(f"         {v.retained:,} of them only in the destination: retained by `deletes: ignore`")
         for line in (part for difference in v.differences for part in difference.splitlines()):
             out.write(f"         {line}", "yellow")
     if engine := next((v.engine for v in verdicts if v.engine), ""):

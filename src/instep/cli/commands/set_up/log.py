@@ -86,7 +86,7 @@ def line(status: dict[str, Any]) -> str:
         return str(status["trouble"])
     if not status["ours"]:
         # of a log that the server keeps for whoever reads it
-        retained = f"the server keeps {status['kept']:,} bytes from {status['restart']} on ({status['wal_status']})"
+        retained = f"the server keeps {status['retained']:,} bytes from {status['restart']} on ({status['wal_status']})"
         if not status["confirmed"]:
             return f"binary log: not read yet; {retained}"
         behind = f"{status['behind']:,} bytes and {status['late']:,.0f} s behind"
@@ -95,9 +95,9 @@ def line(status: dict[str, Any]) -> str:
         return f"slot {status['slot']} is made by the first sync"
     text = (
         f"slot {status['slot']} was read up to {status['confirmed']}: {status['behind']:,} bytes behind, "
-        f"the server keeps {status['kept']:,} bytes from {status['restart']} on ({status['wal_status']})"
+        f"the server keeps {status['retained']:,} bytes from {status['restart']} on ({status['wal_status']})"
     )
-    if (again := status["kept"] - status["behind"]) > _MUCH:
+    if (again := status["retained"] - status["behind"]) > _MUCH:
         text += f"; of these {again:,} were read, and are decoded again as long as an old transaction is open"
     if status["paused"]:
         text += (

@@ -171,7 +171,7 @@ class MySqlLog:
                 server.name,
                 exists=True,
                 restart=f"{first}:4",
-                kept=sum(server.files.values()),
+                retained=sum(server.files.values()),
                 ours=False,
                 wal_status=server.retention,
             )
