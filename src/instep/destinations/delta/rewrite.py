@@ -40,6 +40,8 @@ from instep.stage.spec import StagedFile
 from instep.stage.task import Report
 
 Places = npt.NDArray[np.int64]
+_WRITERS = 8
+"""The most cores that write in this process: each holds a row group."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ def edited(
     if by is not None:
         touched, change.by = list(range(len(state.files))), by
     change.remove += [state.paths[n] for n in touched]
-    shares = _shares(state, touched, 1 if by is not None else os.cpu_count() or 1)
+    shares = _shares(state, touched, 1 if by is not None else min(os.cpu_count() or 1, _WRITERS))
     by = state.by if by is None else by
 
     def write_share(number: int) -> tuple[StagedFile, ...]:
