@@ -41,8 +41,8 @@ ONE_IN = 6
 DRAWN_ONE_IN = 4
 """Of how many tests that are slow or dear one runs, of those that say nothing else."""
 DEAR = {
-    "api", "cli", "connector", "contract", "control", "destinations", "engine", "faults", "log", "python", "remote",
-    "rollouts", "shards", "sources", "spark", "sync", "worker",
+    "airbyte", "api", "cli", "connector", "contract", "control", "destinations", "engine", "faults", "log", "python",
+    "remote", "rollouts", "shards", "sources", "spark", "sync", "web", "worker",
 }  # fmt: skip
 """Folders whose tests take most of the time."""
 LIGHT = {"logs_as_they_were", "request", "monkeypatch", "capsys", "caplog", "recwarn"}

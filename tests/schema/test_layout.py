@@ -25,7 +25,7 @@ def test_terms(text: str, expected: tuple[str, str] | None) -> None:
     if expected:
         assert sort_term(text) == expected
         return
-    with pytest.raises(SchemaError, match="no column to sort by") as said:
+    with pytest.raises(SchemaError, match="not a column to sort by") as said:
         sort_term(text)
     assert said.value.hint
 

@@ -22,6 +22,7 @@ from instep.store.engine.database import Database
 from instep.store.store import Store, utc_now
 from instep.store.tables import all
 from instep.store.tables.all import metadata
+from instep.store.tables.columns import Redacted
 
 GOES = {
     "accepted", "backfills", "comments", "connector_held", "connector_states", "connector_versions", "copies",
@@ -39,7 +40,7 @@ def value(column: Column[Any]) -> Any:
         return {"é\u2028": [None, 1.5, True]}
     if isinstance(column.type, Boolean | Float):
         return True if isinstance(column.type, Boolean) else 0.25
-    if isinstance(column.type, String):
+    if isinstance(column.type, String | Redacted):
         return "c"
     return START if "DATETIME" in str(column.type) or "TIMESTAMP" in str(column.type) else 2**31 - 1
 
