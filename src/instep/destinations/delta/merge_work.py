@@ -126,9 +126,12 @@ class DeltaMergeWork:
 
     @property
     def _met_rows(self) -> str:
-        """The rows of the table that are joined: where the others stay, those whose key comes."""
-        near = f"(SELECT t.* FROM t SEMI JOIN s ON {self.same_key('t', 's')}) AS t"
-        return near if self.how.leaves_others else "t"
+        return "near AS t" if self.how.leaves_others else "t"
+
+    @property
+    def near(self) -> str:
+        """The SQL for the rows of the table whose key comes: where the others stay, they pass by."""
+        return f"SELECT t.* FROM t SEMI JOIN s ON {self.same_key('t', 's')}"
 
     @property
     def absent(self) -> str:
@@ -180,6 +183,12 @@ def join_by_key(
         nulls += count(db, f"SELECT count(*) FROM k WHERE {lacks}")
     run(db, f"CREATE TEMP TABLE s AS {work.latest}")
     run(db, "DROP TABLE r")
+    if work.how.leaves_others:
+        run(db, "SET disabled_optimizers = 'build_side_probe_side'")  # it takes a stream for short, and would hold it
+        try:
+            run(db, f"CREATE TEMP TABLE near AS {work.near}")
+        finally:
+            run(db, "RESET disabled_optimizers")
     run(db, f"CREATE TEMP TABLE met AS {work.joined}")
     return nulls, count(
         db,
