@@ -14,6 +14,7 @@ from instep.bootstrap import open_server
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import parse
 from instep.server.access import NEEDS
+from instep.store.catalogs.backfills import BY_PERSON
 
 # bodies that are right, by the end of a route
 BODIES: dict[str, dict[str, Any]] = {
@@ -202,7 +203,7 @@ LEFT: list[tuple[dict[str, Any], int, set[str]]] = [
 @pytest.mark.parametrize(("body", "status", "gone"), LEFT)
 def test_backfills_that_nobody_wants_any_more(busy: Api, body: dict[str, Any], status: int, gone: set[str]) -> None:
     for column in ("", "note"):
-        busy.store.backfills.request("eu", ("main", "item"), column=column)
+        busy.store.backfills.request("eu", ("main", "item"), column=column, why=f"{BY_PERSON}ann")
     rehearsed = busy.call("POST", "/connections/eu/backfills/cancel", body=body, params={"dry_run": "true"})
     assert (rehearsed.status_code, len(busy.store.backfills.waiting("eu"))) == (status, 2)
     found = busy.call("POST", "/connections/eu/backfills/cancel", "operator", body)

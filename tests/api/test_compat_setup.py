@@ -115,7 +115,7 @@ def test_what_is_no_longer_kept_is_not_made_again(compat: Compat) -> None:
     compat.data("POST", "/connections", body, 201)
     objects = ports_of(compat.app, compat.rates).objects
     compat.data("PATCH", "/connections/later", {"config": {"path": "shop.db"}})
-    with pytest.raises(Conflict, match="no connection without a source later any more"):
+    with pytest.raises(Conflict, match="connection without a source later no longer exists"):
         objects.change("foreign", "later", {"failed_at": "2026-01-01T00:00:00+00:00"}, "ann")
     assert [c["id"] for c in compat.data("GET", "/connections")["items"]] == ["later", "shop"]
 

@@ -71,7 +71,7 @@ def test_explain_names_the_option(optioned: Shop, path: str, kind: str, what: st
 def test_explain_finds_the_word_that_chose_a_preset(shop: Shop) -> None:
     shop.write(text=PROJECT.replace("policy: careful", "schema_change_handling: BLOCK_ALL"))
     found = shop.json("policy", "explain", "main.order.x", "column.added")
-    assert (found["decision"]["rule"], found["asked"][-1]["where"]) == ("preset block_all", "instep.yml:13")
+    assert (found["decision"]["rule"], found["evaluations"][-1]["where"]) == ("preset block_all", "instep.yml:13")
 
 
 def test_tables_that_never_were_are_refused_once_the_source_is_known(optioned: Shop) -> None:

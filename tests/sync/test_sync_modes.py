@@ -118,7 +118,7 @@ def test_upsert_by_cursor_sees_updates_and_deletes(make_world: MakeWorld, kind: 
     assert world.rows("t_soft") == world.rows("t_hard") == live
     assert world.rows("t_ignore") == [live[0], (2, 2, 2), *live[1:]]
     assert world.rows("t_soft", deleted=True) == [live[0], (2, 2, 2), *live[1:]]
-    assert (world.differing(), world.verify()["t_ignore"].kept) == ({}, 1)
+    assert (world.differing(), world.verify()["t_ignore"].retained) == ({}, 1)
     for name in world.settings:
         world.run(f"INSERT INTO {name} VALUES (2, 9, 8)")
     world.sync()

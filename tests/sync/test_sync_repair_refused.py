@@ -155,7 +155,7 @@ def test_rows_that_are_kept_stay(world: World) -> None:
     remove(world, lambda row: row["id"] == 2)
     assert prepare(world.context, "public.t").document()["extra"] == 0
     done = repair(world.context, "public.t", engine=world.rows_by)
-    assert (done.inserted, done.updated, done.deleted, done.verdict.equal, done.verdict.kept) == (1, 0, 0, True, 1)
+    assert (done.inserted, done.updated, done.deleted, done.verdict.equal, done.verdict.retained) == (1, 0, 0, True, 1)
     assert world.rows("t") == [(1, "a", 1), (2, "b", 1), (3, "c", 2)]
 
 

@@ -26,14 +26,14 @@ def test_rows_that_were_asked_to_stay_are_no_difference(make_world: MakeWorld, s
     world.settings["t"] = settings
     world.run(TABLE, ROWS)
     world.sync()
-    assert (world.verify()["t"].equal, world.verify()["t"].kept) == (True, 0)
+    assert (world.verify()["t"].equal, world.verify()["t"].retained) == (True, 0)
     world.run("DELETE FROM t WHERE id < 3", "INSERT INTO t VALUES (4, 'd', 3)")
     world.sync()
     found = world.verify()["t"]
-    assert (found.equal, found.source_rows, found.destination_rows, found.kept) == (True, 2, 4, 2)
+    assert (found.equal, found.source_rows, found.destination_rows, found.retained) == (True, 2, 4, 2)
     world.run("UPDATE t SET name = 'x' WHERE id = 3", "INSERT INTO t VALUES (5, 'e', 4)")
     found = world.verify()["t"]
-    assert (found.equal, found.kept) == (False, 2)
+    assert (found.equal, found.retained) == (False, 2)
     assert found.differences == ("differs (1 rows): key 3", "missing (1 rows): key 5")
 
 
@@ -46,7 +46,7 @@ def test_others_differ_by_them(make_world: MakeWorld) -> None:
     world.sync()
     world.settings["t"] = cursor("at", deletes="hard")
     found = world.verify()["t"]
-    assert (found.equal, found.kept) == (False, 0)
+    assert (found.equal, found.retained) == (False, 0)
     assert "only in the destination (1 rows): key 1" in found.differences
 
 
@@ -92,7 +92,7 @@ def test_other_rows_twice_on_either_side_are_not_the_same_rows(make_world: MakeW
     world.run("DELETE FROM t WHERE id = 3", "INSERT INTO t VALUES (1, 'a', 1)")
     twin(world, {"id": 2, "name": "b", "at": 1})
     found = world.verify()["t"]
-    assert (found.equal, found.source_rows, found.destination_rows, found.kept) == (False, 3, 4, 1)
+    assert (found.equal, found.source_rows, found.destination_rows, found.retained) == (False, 3, 4, 1)
     assert found.differences == (f"{TWINS} (4 rows): key 1", f"{TWINS} (4 rows): key 2")
 
 
@@ -103,7 +103,7 @@ def test_a_column_may_be_called_as_anything_in_the_comparison(make_world: MakeWo
     world.sync()
     world.run("DELETE FROM t WHERE id = 2", "INSERT INTO t (id) VALUES (3)", "UPDATE t SET there = 1 WHERE id = 1")
     found = world.verify()["t"]
-    assert (found.equal, found.kept) == (False, 1)
+    assert (found.equal, found.retained) == (False, 1)
     assert found.differences == ("differs (1 rows): key 1", "missing (1 rows): key 3")
 
 
