@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     import duckdb
 
 MEMORY = "1GB"
+STREAMS = {"disabled_optimizers": "build_side_probe_side"}
+"""Settings with which a join holds the rows of its right side: DuckDB takes a stream for short, and would hold it."""
 _LOCK = threading.Lock()
 
 
 @cache
-def _engine(memory: str, lossless: bool) -> duckdb.DuckDBPyConnection:
+def _engine(memory: str, lossless: bool, streams: bool) -> duckdb.DuckDBPyConnection:
     """Return one for the process: its memory is for all threads, and it takes longer to make than a small table to
     compare. What does not fit goes to the disk, below a folder that leaves with it."""
     import duckdb
@@ -33,25 +35,33 @@ def _engine(memory: str, lossless: bool) -> duckdb.DuckDBPyConnection:
         "arrow_large_buffer_size": "true",
         "arrow_lossless_conversion": str(lossless).lower(),
     }
-    engine = duckdb.connect(":memory:", config=config)
+    engine = duckdb.connect(":memory:", config=config | STREAMS if streams else config)
     atexit.register(spill.close)
     atexit.register(engine.close)
     return engine
 
 
+def duckdb_cursor(memory: str, *, lossless: bool = False, streams: bool = False) -> duckdb.DuckDBPyConnection:
+    """Return a connection with temporary tables of its own. All with the same settings share their memory; only ORDER
+    BY gives rows an order. `lossless`: types that Arrow lacks are passed as extension types. `streams`: see
+    STREAMS."""
+    with _LOCK:
+        return _engine(memory, lossless, streams).cursor()
+
+
 @contextmanager
 def in_duckdb(
-    memory: str = MEMORY, *, lossless: bool = False, wrong: Callable[[str], InstepError] | None = None
+    memory: str = MEMORY,
+    *,
+    lossless: bool = False,
+    streams: bool = False,
+    wrong: Callable[[str], InstepError] | None = None,
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open a connection with temporary tables of its own and its session in UTC; only ORDER BY gives rows an order.
-    All connections with the same `memory` share it. `lossless`: types that Arrow lacks are passed as extension
-    types. Raises DestinationError for rows that fit neither there nor on the disk, and what `wrong` makes of other
-    errors."""
+    """Open a `duckdb_cursor` with its session in UTC. Raises DestinationError for rows that fit neither into memory nor
+    on the disk, and what `wrong` makes of other errors."""
     import duckdb
 
-    with _LOCK:
-        db = _engine(memory, lossless).cursor()
-    with db:
+    with duckdb_cursor(memory, lossless=lossless, streams=streams) as db:
         db.execute("SET timezone = 'UTC'")
         try:
             yield db

@@ -130,7 +130,7 @@ def _upsert(
     if path == "parts":
         return None
     state, how = change.state, work.how
-    with engine() as db:
+    with engine(streams=True) as db:
         keys = staged_rows(state, how.key, how.keys) if how.keys else None
         compare = WholeTableComparison(
             _ComparedFiles(state, work, files),

@@ -41,7 +41,7 @@ from instep.destinations.delta.rewrite import FileRows, Places, RowEdit, new_row
 from instep.destinations.delta.rows import fields_by_name, numbered, places, table_rows
 from instep.destinations.delta.shape import DeltaField, arrow_type
 from instep.destinations.delta.table_state import DeltaTableState
-from instep.stage.duckdb_memory import duckdb_version
+from instep.stage.duckdb_memory import STREAMS, duckdb_version
 from instep.stage.files.object_store import opened, path_at
 from instep.stage.files.place import StorageFolder
 from instep.stage.key_hashes import check_version, hashable, hashed_key, other_form
@@ -172,8 +172,9 @@ def dealt_rows(job: MergeJob, files: Sequence[PartedFile], part: int) -> Iterato
 
 
 @contextmanager
-def task_engine() -> Iterator[duckdb.DuckDBPyConnection]:
-    """Connect to an engine of this task's own; what does not fit into memory goes to a folder that leaves."""
+def task_engine(*, streams: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Connect to an engine of this task's own; what does not fit into memory goes to a folder that leaves. `streams`:
+    see `duckdb_cursor`."""
     with temporary("merge") as spill:
         config: dict[str, Any] = {
             "memory_limit": MEMORY,
@@ -183,7 +184,7 @@ def task_engine() -> Iterator[duckdb.DuckDBPyConnection]:
             "arrow_large_buffer_size": "true",
             "arrow_lossless_conversion": "true",
         }
-        with closing(duckdb.connect(":memory:", config=config)) as db:
+        with closing(duckdb.connect(":memory:", config=config | STREAMS if streams else config)) as db:
             db.execute("SET timezone = 'UTC'")
             yield db
 
@@ -346,7 +347,7 @@ def join_rows(part: JoinTask, attempt: int, report: Report | None) -> JoinedRows
     work = part.job.work
     assert isinstance(work, HashedMergeWork), "a fill has its own"
     keys = part.reader("keys") if work.how.keys else None
-    with task_engine() as db:
+    with task_engine(streams=True) as db:
         load_both(db, part.reader("staged"), part.reader("table"))
         nulls, twins = join_by_key(db, work, keys)
         found, absent = counts(db, work)

@@ -184,11 +184,7 @@ def join_by_key(
     run(db, f"CREATE TEMP TABLE s AS {work.latest}")
     run(db, "DROP TABLE r")
     if work.how.leaves_others:
-        run(db, "SET disabled_optimizers = 'build_side_probe_side'")  # it takes a stream for short, and would hold it
-        try:
-            run(db, f"CREATE TEMP TABLE near AS {work.near}")
-        finally:
-            run(db, "RESET disabled_optimizers")
+        run(db, f"CREATE TEMP TABLE near AS {work.near}")
     run(db, f"CREATE TEMP TABLE met AS {work.joined}")
     return nulls, count(
         db,

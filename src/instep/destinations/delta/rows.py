@@ -41,9 +41,9 @@ MEMORY = "2GB"
 Numbers = npt.NDArray[np.int64]
 
 
-def engine() -> AbstractContextManager[duckdb.DuckDBPyConnection]:
-    """Return a connection with tables of its own."""
-    return in_duckdb(MEMORY, lossless=True, wrong=_incomparable)
+def engine(*, streams: bool = False) -> AbstractContextManager[duckdb.DuckDBPyConnection]:
+    """Return a connection with tables of its own; `streams`: see `duckdb_cursor`."""
+    return in_duckdb(MEMORY, lossless=True, streams=streams, wrong=_incomparable)
 
 
 def _incomparable(name: str) -> DestinationError:

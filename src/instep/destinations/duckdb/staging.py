@@ -1,5 +1,5 @@
 # ruff: noqa: S608 - names are quoted, values are parameters
-"""Staged files on their way into a DuckDB file: read where they are, or put into temporary tables.
+"""Staged files on their way into a DuckDB file: read where they are.
 
 Merges rows of many megabytes: long values are compared by their digests, and only rows that differ are staged.
 DuckDB holds what it joins and what it stages in memory, several times over. Six rows of 75 MB took 3 GB in which one
@@ -65,7 +65,7 @@ class DuckDbStaging(Staging):
         self._folder = folder
         self._files: dict[str, _StagedFiles] = {}
         self._rows: dict[str, pa.Table] = {}
-        self._made: list[str] = []
+        self._made: dict[str, str] = {}
         self._kinds = {c.name: database.dialect.sql_type(c.type) for c in record.table.columns}
 
     def add(self, what: str, names: Sequence[str], files: Files, how: Merge | None = None) -> None:
@@ -84,8 +84,8 @@ class DuckDbStaging(Staging):
         self._session = session
         with limited_memory(session) if any(f.how for f in self._files.values()) else nullcontext():
             yield
-            for name in self._made:
-                session.run(f"DROP TABLE {name}")
+            for name, kind in self._made.items():
+                session.run(f"DROP {kind} {name}")
             for what in self._rows:
                 session.db.unregister(_name(what))
 
@@ -97,21 +97,21 @@ class DuckDbStaging(Staging):
         if what in self._rows:
             self._session.db.register(name, self._rows[what])
         elif name not in self._made:
-            self._make(name, self._files[what])
-            self._made.append(name)
+            self._made[name] = self._make(name, self._files[what])
         return name
 
-    def _make(self, name: str, staged: _StagedFiles) -> None:
+    def _make(self, name: str, staged: _StagedFiles) -> str:
+        """Make a view of the rows, or a table of the digests of long ones; return which of both it is."""
         if staged.how is not None:
             digests = ", ".join(self._digest(n, staged.how) for n in staged.names)
             place = f"filename AS {FILE}, file_row_number AS {ROW}, row_number() OVER () AS {ORDER}"
             self._session.run(f"CREATE TEMP TABLE {name} AS SELECT {digests}, {place} FROM {staged.located}")
-            return
-        kinds = ", ".join(f"{q(n)} {self._kinds[n]}" for n in staged.names)
-        self._session.run(f"CREATE TEMP TABLE {name} ({kinds}, {ORDER} BIGINT)")
-        if staged.files:
-            rows = f"SELECT {columns(staged.names)}, row_number() OVER () FROM {staged.scan()}"
-            self._session.run(f"INSERT INTO {name} {rows}")
+            return "TABLE"
+        kinds = {n: (q(n) if staged.files else "NULL", self._kinds[n]) for n in staged.names}
+        values = ", ".join(f"CAST({value} AS {kind}) AS {q(n)}" for n, (value, kind) in kinds.items())
+        rows = f"FROM {staged.scan()}" if staged.files else "WHERE false"
+        self._session.run(f"CREATE TEMP VIEW {name} AS SELECT {values}, row_number() OVER () AS {ORDER} {rows}")
+        return "VIEW"
 
     def rows(self, what: str) -> str:
         staged = self._files[what]

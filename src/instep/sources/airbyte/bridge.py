@@ -170,12 +170,19 @@ class Reading:
         stream.fail(why)
 
     def _handle_record(self, record: Any, size: int) -> None:
+        """Take a record. One that names a stream and says nothing about its values is as it must be."""
         data = record.get("data") if isinstance(record, dict) else None
         if not isinstance(data, dict):
             raise Broken("it sent a record without an object of data")
-        stream = self._stream_of(record)
-        if stream is None:
-            self._counted[record.get("namespace") or "", record.get("stream") or ""] += 1
+        namespace, meta = record.get("namespace"), record.get("meta")
+        try:
+            stream = self._streams.get(("" if namespace is None else namespace, record.get("stream")))
+        except TypeError:  # a list or an object
+            stream = None
+        if stream is None or meta is not None:
+            check_message("RECORD", {"record": record})
+        if stream is None:  # it was not asked for
+            self._counted[namespace or "", record.get("stream") or ""] += 1
             return
         stream.total += 1
         self._received += 1
@@ -184,19 +191,7 @@ class Reading:
         if stream.closed:
             stream.fail("it sent records after it was complete")
             return
-        stream.add_record(data, size, noted_changes(meta) if (meta := record.get("meta")) else ())
-
-    def _stream_of(self, record: dict[str, Any]) -> StreamRows | None:
-        """Return the stream of a record, None for one that was not asked for. A record that names one and says nothing
-        about its values is as it must be."""
-        namespace = record.get("namespace")
-        try:
-            stream = self._streams.get(("" if namespace is None else namespace, record.get("stream")))  # type: ignore[arg-type]
-        except TypeError:  # a list or an object
-            stream = None
-        if stream is None or record.get("meta") is not None:
-            check_message("RECORD", {"record": record})
-        return stream
+        stream.add_record(data, size, noted_changes(meta) if meta else ())
 
     def _check_named(self, stream: StreamRows) -> None:
         """Fail a stream of which nothing came, beside records of its name under another namespace: they are its own."""

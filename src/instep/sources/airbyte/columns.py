@@ -173,7 +173,8 @@ def _instants(values: Sequence[Any]) -> pa.Array:
 
 def _documents(values: Sequence[Any]) -> pa.Array:
     """Return the texts of documents. Raise ArrowInvalid for numbers that are not finite, which no document has."""
-    texts = _texts([None if value is None else json_text(value) for value in values])
+    encoded = [None if value is None else to_json(value, inf_nan_mode="constants") for value in values]
+    texts = pa.array(encoded, pa.binary()).cast(pa.string())
     if pc.any(pc.match_substring_regex(texts, "NaN|Infinity")).as_py():
         raise pa.ArrowInvalid("it may have a number that is not finite")
     return texts

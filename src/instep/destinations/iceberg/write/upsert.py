@@ -9,13 +9,10 @@ costs little. DuckDB compares as Spark's `<=>` does: NULL equals NULL, NaN equal
 
 from __future__ import annotations
 
-import atexit
-import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
 import duckdb
@@ -44,15 +41,14 @@ from instep.destinations.iceberg.metadata.records import current_fields
 from instep.destinations.iceberg.metadata.shards import shard_key_of, totals
 from instep.errors import Conflict, DestinationError
 from instep.spark.merge import MergePlan, outcome_sql, same_key
+from instep.stage.duckdb_memory import duckdb_cursor
 from instep.stage.partition import by_partition
 from instep.stage.spec import StagedFile
-from instep.temporary import TemporaryFolder
 
 MEMORY = "600MB"
 SOON_JOINED = 30_000
 """Rows of both sides whose join takes less time than to set equal rows aside."""
 _KINDS = {"TIMESTAMP_NTZ": "TIMESTAMP", "TIMESTAMP": "TIMESTAMPTZ", "STRING": "VARCHAR"}
-_LOCK = threading.Lock()
 OUT_OF_REACH = (
     duckdb.OutOfMemoryException,
     duckdb.IOException,  # the disk that it spills to is full; it opens no file of the table
@@ -85,25 +81,10 @@ class Delta:
         return any(map(len, (self.inserted, self.updated, self.marked, self.removed)))
 
 
-@cache
-def _engine() -> duckdb.DuckDBPyConnection:
-    """Return one for the process: it takes longer to make than a small table to compare, and its memory is for all
-    threads. What does not fit there goes to the disk, below a folder that leaves with it."""
-    spill = TemporaryFolder("merge")
-    config: dict[str, Any] = {"memory_limit": MEMORY, "temp_directory": spill.path}
-    config["disabled_optimizers"] = "build_side_probe_side"  # it takes a stream for short: the table's rows pass by
-    engine = duckdb.connect(":memory:", config={**config, "preserve_insertion_order": False})
-    atexit.register(spill.close)
-    atexit.register(engine.close)
-    return engine
-
-
 def find_delta(plan: MergePlan, staged: RowReader, keys: RowReader | None, table: RowReader) -> Delta | None:
     """Return the upsert; None where only Spark can find it: keys that are there twice already. `keys` are those of
     `plan.keys` or of `plan.asked`, which count only as given or not."""
-    with _LOCK:
-        db = _engine().cursor()
-    with db:
+    with duckdb_cursor(MEMORY, streams=True) as db:
         if not (_sets_aside(plan, staged, table) and set_equal_aside(db, _whole_compare(plan, staged, table))):
             db.register("r", numbered(staged, _compared(plan), plan.cursor))
             db.register("t", numbered(table, [*_compared(plan), *_deleted(plan)], plan.cursor))
@@ -157,9 +138,7 @@ def find_since(since: tuple[str, str, str], staged: RowReader, table: RowReader)
     """Return all staged rows in the place of those from a value on. `since`: (column, literal, SQL type as Spark has
     it)."""
     column, low, kind = since
-    with _LOCK:
-        db = _engine().cursor()
-    with db:
+    with duckdb_cursor(MEMORY, streams=True) as db:
         db.execute("SET TimeZone = 'UTC'")
         db.register("t", numbered(table, [column]))
         bound = f"CAST(? AS {_KINDS.get(kind, kind)})"
