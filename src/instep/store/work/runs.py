@@ -26,6 +26,7 @@ from sqlalchemy import (
     func,
     insert,
     literal,
+    or_,
     select,
     text,
     tuple_,
@@ -201,6 +202,19 @@ class Runs:
             query = query.where(runs.c.kind == kind)
         with self._db.read() as transaction:
             return [run_of(row) for row in transaction.execute(query)]
+
+    def with_tables(
+        self, connection: str, kinds: Sequence[RunKind], since: datetime
+    ) -> list[tuple[Run, list[TableRun]]]:
+        """Return the runs of these kinds that have not ended by `since`, with the results of their tables."""
+        lasts = or_(runs.c.ended.is_(None), runs.c.ended > since)
+        query = select(runs).where(runs.c.connection == connection, runs.c.kind.in_(kinds), lasts)
+        results = select(table_runs).where(table_runs.c.run.in_(query.with_only_columns(runs.c.id)))
+        with self._db.read() as transaction:
+            found: dict[str, tuple[Run, list[TableRun]]] = {r.id: (run_of(r), []) for r in transaction.execute(query)}
+            for result in map(_table_run, transaction.execute(results)):
+                found[result.run][1].append(result)
+        return list(found.values())
 
     def last_dead(self, connection: str) -> int:
         """Return the fence of the connection's last run that did not get to its end, 0 if all did."""

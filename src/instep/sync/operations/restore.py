@@ -36,7 +36,6 @@ from instep.sync.schema_changes.overflow_columns import EXTRA
 from instep.sync.two_people import two_people
 
 _MENDING: tuple[RunKind, ...] = ("replay", "repair")
-_MOST_RUNS = 1000
 _SENT_AGAIN = "the next sync lets the source send everything again: it does not know which rows went back"
 
 
@@ -193,12 +192,8 @@ def _filled_since(context: SyncContext, table: Table, point: Savepoint) -> list[
 def _is_mended_since(context: SyncContext, table: Table, point: Savepoint) -> bool:
     """Return whether a repair or a replay has changed rows after the savepoint that no cursor tells of. A run that died
     has recorded no table, and one of a table that was renamed names another."""
-    store, known = context.store, context.store.accepted.catalog(context.name).by_ref
-    runs = (r for kind in _MENDING for r in store.runs.history(context.name, kind=kind, limit=_MOST_RUNS))
-    for run in runs:
-        if run.ended is not None and run.ended <= point.at:
-            continue
-        tables = store.runs.tables(run.id)
+    known = context.store.accepted.catalog(context.name).by_ref
+    for run, tables in context.store.runs.with_tables(context.name, _MENDING, point.at):
         mine = [t for t in tables if t.table == table.ref or t.table not in known]
         if any(t.inserted or t.updated or t.deleted for t in mine) or (run.status != "done" and not tables):
             return True
