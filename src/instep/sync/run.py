@@ -209,12 +209,14 @@ class _Sync:
                 waits = self.context.store.backfills.waiting(self.context.name)
                 now = frozenset((b.number, b.requested_at) for b in waits)
                 loads = [replace(load, backfills=now) for load in loads]
-            crashpoint("sync.planned")
-            self.progress.tables(rows_of(detection, loads))
+                crashpoint("sync.planned")
+                self.progress.tables(rows_of(detection, loads))
+                loading = Loading(self.context, self.engine, loads, self.run, self.progress, self.outcome.loaded.append)
+                if loads:
+                    self.engine.begin()
+                    loading.plan(snapshot)
             if not loads:
                 return self.advance_positions((), detection)
-            self.engine.begin()
-            loading = Loading(self.context, self.engine, loads, self.run, self.progress, self.outcome.loaded.append)
             loading.read(snapshot)
         self.check_not_fenced(loading.open)
         self.progress.step("committing")

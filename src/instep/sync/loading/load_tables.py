@@ -56,6 +56,7 @@ class Loading:
     set_aside: list[Load] = field(default_factory=list)
     """Loads whose schema has changed since they were read."""
     _specs: dict[int, list[StageSpec]] = field(default_factory=dict)
+    _chunks: list[Chunk] = field(default_factory=list)
     _planned: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
     _results: dict[str, dict[int, ChunkResult]] = field(default_factory=lambda: defaultdict(dict))
     _staged: dict[int, Staged | InstepError] = field(default_factory=dict)
@@ -63,8 +64,8 @@ class Loading:
     _begun: set[int] = field(default_factory=set)
 
     def read(self, snapshot: Snapshot) -> None:
-        """Run the one extract. What is complete before its end may be committed meanwhile."""
-        chunks = self._plan(snapshot)
+        """Run the one extract of what was planned. What is complete before its end may be committed meanwhile."""
+        chunks = self._chunks
         self.engine.ready(chunks, self.progress.step)
         self.progress.step("reading rows")
         specs = [spec for own in self._specs.values() for spec in own]
@@ -103,22 +104,20 @@ class Loading:
         """Return the loads that were not started yet."""
         return [load for load in self.loads if load.number not in self._begun]
 
-    def _plan(self, snapshot: Snapshot) -> list[Chunk]:
-        chunks: list[Chunk] = []
+    def plan(self, snapshot: Snapshot) -> None:
+        """Choose what tasks read, and where they write."""
         synced = int(self.run.started.timestamp() * 1_000_000)
         if isinstance(snapshot, BatchLookup):
             snapshot.look_up([load.read.source.ref for load in self.loads if load.changed is None or load.keys])
-        with self.context.destination_open():
-            for load in self.loads:
-                try:
-                    stage_specs = specs_of(self.context, load, snapshot, self.run.id, synced)
-                    chunks += chunks_of(load, snapshot)
-                    self._specs[load.number] = stage_specs
-                except InstepError as error:
-                    self._staged[load.number] = error
-        for chunk in chunks:
+        for load in self.loads:
+            try:
+                stage_specs = specs_of(self.context, load, snapshot, self.run.id, synced)
+                self._chunks += chunks_of(load, snapshot)
+                self._specs[load.number] = stage_specs
+            except InstepError as error:
+                self._staged[load.number] = error
+        for chunk in self._chunks:
             self._planned[chunk.table].add(chunk.number)
-        return chunks
 
     def _add_results(self, results: Iterable[ChunkResult]) -> None:
         for result in results:
