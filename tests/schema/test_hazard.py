@@ -111,10 +111,10 @@ def test_what_stays_behind_loses_nothing() -> None:
     [("a", {"a"}, "NameTaken"), ("A", {"a"}, "CaseTwin"), ("b", {"a"}, None), ("é" * 130, set(), "NameTooLong")],
 )
 def test_names(name: str, taken: set[str], code: str | None) -> None:
-    found = hazards(ColumnAdded(REF, column(name), 0), ICEBERG, taken=taken)
+    found = hazards(ColumnAdded(REF, column(name), 0), ICEBERG, used=taken)
     assert [h.code for h in found if h.code != "ColumnEmpty"] == ([code] if code else [])
     exact = replace(ICEBERG, case_sensitive=True)
-    assert not any(h.code == "CaseTwin" for h in hazards(ColumnAdded(REF, column(name), 0), exact, taken=taken))
+    assert not any(h.code == "CaseTwin" for h in hazards(ColumnAdded(REF, column(name), 0), exact, used=taken))
 
 
 @pytest.mark.parametrize(

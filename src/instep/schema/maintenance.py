@@ -59,12 +59,12 @@ def bins(files: Sequence[FileFacts], how: Maintenance) -> tuple[tuple[int, ...],
     small = _tiers([i for i, f in enumerate(files) if f.bytes < SMALL * how.target_file_size], files, how.min_files)
     worn = {i for i, f in enumerate(files) if is_worn(f.rows, f.deleted, how)}
     chosen = sorted(worn | set(small))
-    found: list[list[int]] = []
+    bins_of_files: list[list[int]] = []
     for i in chosen:
-        if not found or sum(files[k].left for k in (*found[-1], i)) > how.target_file_size:
-            found.append([])
-        found[-1].append(i)
-    return tuple(tuple(bin_) for bin_ in found if len(bin_) > 1 or bin_[0] in worn)
+        if not bins_of_files or sum(files[k].left for k in (*bins_of_files[-1], i)) > how.target_file_size:
+            bins_of_files.append([])
+        bins_of_files[-1].append(i)
+    return tuple(tuple(bin_) for bin_ in bins_of_files if len(bin_) > 1 or bin_[0] in worn)
 
 
 def is_worn(rows: int, deleted: int, how: Maintenance) -> bool:

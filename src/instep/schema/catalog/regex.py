@@ -154,7 +154,7 @@ class _States:
 
     def matches(self, text: str, *, whole: bool) -> bool:
         """Return whether the expression matches the whole text, or a part of it."""
-        known: dict[tuple[str, str], bool] = {}
+        fits: dict[tuple[str, str], bool] = {}
         now = self._reached((self._first,), text, 0)
         for at, character in enumerate(text):
             if not whole and 0 in now:
@@ -164,9 +164,9 @@ class _States:
                 state = self._states[number]
                 if state.token and state.token not in _ANCHORS:
                     key = state.token, character
-                    if key not in known:
-                        known[key] = self._tests[state.token].fullmatch(character) is not None
-                    if known[key]:
+                    if key not in fits:
+                        fits[key] = self._tests[state.token].fullmatch(character) is not None
+                    if fits[key]:
                         ahead.update(state.leads_to)
             now = self._reached(ahead if whole else {*ahead, self._first}, text, at + 1)
             if not now:
@@ -175,15 +175,15 @@ class _States:
 
     def _reached(self, numbers: Iterable[int], text: str, at: int) -> set[int]:
         """Return these states, and those that they lead to before the next character."""
-        found, waiting = set[int](), list(numbers)
+        reached, waiting = set[int](), list(numbers)
         while waiting:
-            if (number := waiting.pop()) in found:
+            if (number := waiting.pop()) in reached:
                 continue
-            found.add(number)
+            reached.add(number)
             state = self._states[number]
             if not state.token or (state.token in _ANCHORS and self._tests[state.token].match(text, at)):
                 waiting += state.leads_to
-        return found
+        return reached
 
     def _add(self, state: _State) -> int:
         self._states.append(state)
@@ -208,12 +208,12 @@ class _States:
             else:
                 parts.append(self._one(token))
 
-        def made(after: int) -> int:
+        def build(after: int) -> int:
             for part in reversed(parts):
                 after = part(after)
             return after
 
-        return made
+        return build
 
     def _one(self, token: str) -> _Part:
         source = token if token[0] in "\\[" or token in ".^$" else re.escape(token)
@@ -221,7 +221,7 @@ class _States:
         return lambda after: self._add(_State(token, (after,)))
 
     def _repeated(self, part: _Part, least: int, most: int | None) -> _Part:
-        def made(after: int) -> int:
+        def build(after: int) -> int:
             first = after
             if most is None:
                 first = self._add(_State())
@@ -232,7 +232,7 @@ class _States:
                 first = part(first)
             return first
 
-        return made
+        return build
 
 
 def _bounds(token: str) -> tuple[int, int | None]:

@@ -77,12 +77,12 @@ def pair(before: Catalog, after: Catalog) -> TablePairs:
     lost, new = [*lost, *(a for a, _ in others)], [*new, *(b for _, b in others)]
     named = {t.ref: t for t in new}
     again = [(t, named[t.ref]) for t in lost if t.ref in named]
-    taken = {a.ref for a, _ in again}
+    again_refs = {a.ref for a, _ in again}
     return TablePairs(
         tuple(pairs + swapped + [p for p in again if not _is_another(*p)]),
         tuple(p for p in again if _is_another(*p)),
-        tuple(t for t in lost if t.ref not in taken),
-        tuple(t for t in new if t.ref not in taken),
+        tuple(t for t in lost if t.ref not in again_refs),
+        tuple(t for t in new if t.ref not in again_refs),
     )
 
 
@@ -138,11 +138,11 @@ def pair_columns(before: Table, after: Table) -> ColumnPairs:
     pairs, lost, new = _by_id(before.live, after.live)
     named = {c.name: c for c in new}
     again = [(c, named[c.name]) for c in lost if c.name in named and not differ(c.id, named[c.name].id)]
-    taken = {a.name for a, _ in again}
+    again_names = {a.name for a, _ in again}
     return ColumnPairs(
         tuple(pairs + again),
-        tuple(c for c in lost if c.name not in taken),
-        tuple(c for c in new if c.name not in taken),
+        tuple(c for c in lost if c.name not in again_names),
+        tuple(c for c in new if c.name not in again_names),
     )
 
 
@@ -239,7 +239,7 @@ def _tells_otherwise(before: Table, after: Table, names: Mapping[str, str]) -> b
 
 
 def _orders_otherwise(before: Table, after: Table, cursor: str | None) -> bool:
-    """Return whether the cursor stays and its values compare otherwise: what it has read says nothing any more."""
+    """Return whether the cursor stays and its values compare otherwise: what it has read no longer says anything."""
     if cursor is None or before.cursor is None:
         return False
     return not same_order(before.by_name[before.cursor].type, after.by_name[cursor].type)
@@ -330,9 +330,9 @@ def differences(left: Table, table: Table | None, prefix: str) -> tuple[Differen
 
 
 def _columns(left: Table, table: Table, prefix: str) -> Iterator[Difference]:
-    here = [c for c in table.columns if not c.name.startswith(prefix)]
-    recorded = {c.alias: c for c in here if c.alias}
-    named = {c.name: c for c in here if not c.alias}
+    columns = [c for c in table.columns if not c.name.startswith(prefix)]
+    recorded = {c.alias: c for c in columns if c.alias}
+    named = {c.name: c for c in columns if not c.alias}
     for old in left.columns:
         if old.name.startswith(prefix):
             continue
@@ -380,10 +380,10 @@ def _same(old: Column, new: Column) -> Iterator[Difference]:
         yield Difference("required", old.name, f"column {old.name} no longer accepts NULL", "it accepts NULL again")
 
 
-def detail(found: tuple[Difference, ...]) -> str:
+def detail(differences: tuple[Difference, ...]) -> str:
     """Return what differs and what each answer does, in one line."""
-    what = "; ".join(d.text for d in found)
-    repairs = "; ".join(dict.fromkeys(d.repair for d in found))
-    if all(d.what in LOADABLE for d in found):
+    what = "; ".join(d.text for d in differences)
+    repairs = "; ".join(dict.fromkeys(d.repair for d in differences))
+    if all(d.what in LOADABLE for d in differences):
         return f"{what} (approve: {repairs}; reject: the same, without another review)"
     return f"{what} (approve: {repairs}; reject: this table is not loaded, the others continue)"

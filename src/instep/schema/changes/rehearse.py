@@ -96,13 +96,13 @@ class Rehearsal:
 
     @classmethod
     def of(cls, catalog: Catalog, rules: Rules) -> Rehearsal:
-        made = cls(rules)
-        made._tables = {t.ref: _RehearsedTable.of(t) for t in catalog.tables}
-        made._ids = any(t.id for t in catalog.tables)
-        made._weak = any((t.id or "").startswith(WEAK) for t in catalog.tables)
-        made._column_ids = any(c.id for t in catalog.tables for c in t.columns)
-        made._path = (rules.default_schema,)
-        return made
+        rehearsal = cls(rules)
+        rehearsal._tables = {t.ref: _RehearsedTable.of(t) for t in catalog.tables}
+        rehearsal._ids = any(t.id for t in catalog.tables)
+        rehearsal._weak = any((t.id or "").startswith(WEAK) for t in catalog.tables)
+        rehearsal._column_ids = any(c.id for t in catalog.tables for c in t.columns)
+        rehearsal._path = (rules.default_schema,)
+        return rehearsal
 
     @property
     def catalog(self) -> Catalog:
@@ -266,11 +266,11 @@ class Rehearsal:
     ) -> tuple[Column, ...]:
         if after is None:
             return tuple(columns)
-        rest = [c for c in columns if c is not moved]
+        others = [c for c in columns if c is not moved]
         if after and self._column(entry, after) is moved:
             raise SchemaError(f"column {entry.table.path}.{moved.name} cannot come after itself")
-        at = rest.index(self._column(entry, after)) + 1 if after else 0
-        return (*rest[:at], moved, *rest[at:])
+        at = others.index(self._column(entry, after)) + 1 if after else 0
+        return (*others[:at], moved, *others[at:])
 
     def _drop_column(self, entry: _RehearsedTable, edit: ddl.DropColumn) -> None:
         try:
@@ -287,8 +287,8 @@ class Rehearsal:
         columns = tuple(c for c in entry.table.columns if c is not column)
         self._put(entry, replace(entry.table, columns=columns), touch)
         if column.key:
-            rest = tuple(n for n in entry.table.key if n != column.name) if self.rules.folds else ()
-            self._key(entry, rest)
+            key = tuple(n for n in entry.table.key if n != column.name) if self.rules.folds else ()
+            self._key(entry, key)
 
     def _rename(self, entry: _RehearsedTable, name: str, to: str) -> None:
         if any(self._same(c.name, to) and c.name != name for c in entry.table.columns):
@@ -354,8 +354,8 @@ class Rehearsal:
         self.touches.append(StatementEffect(self._now, entry.refs))
 
     def _move(self, entry: _RehearsedTable, ref: Ref) -> None:
-        if (known := self._known(ref)) in self._tables and known != entry.table.ref:
-            raise SchemaError(f"there is a table {'.'.join(known or ref)} already")
+        if (existing := self._known(ref)) in self._tables and existing != entry.table.ref:
+            raise SchemaError(f"there is a table {'.'.join(existing or ref)} already")
         del self._tables[entry.table.ref]
         self._own.discard(entry.table.ref)
         entry.refs.add(ref)
@@ -365,11 +365,11 @@ class Rehearsal:
 
     def _create(self, edit: ddl.CreateTable) -> None:
         schema = edit.table[0] if len(edit.table) > 1 else self._path[0]
-        known = self._known((schema, edit.table[-1]))
-        if known is not None:
+        existing = self._known((schema, edit.table[-1]))
+        if existing is not None:
             if edit.or_not:
                 return
-            raise SchemaError(f"there is a table {'.'.join(known)} already")
+            raise SchemaError(f"there is a table {'.'.join(existing)} already")
         like = self._find(edit.like) if edit.like else None
         if edit.like and like is None:
             raise SchemaError(f"the columns of {'.'.join(edit.like)} are not known")

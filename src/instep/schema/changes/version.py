@@ -38,7 +38,7 @@ BREAKING = frozenset(
 
 @dataclass(frozen=True)
 class RetainedDrop:
-    """A table (`column` is "") or column that was kept after its removal and is not any more."""
+    """A table (`column` is "") or column that was kept after its removal and no longer is."""
 
     table: Ref
     column: str
@@ -53,7 +53,7 @@ class VersionDiff:
     """The difference between two versions of a schema."""
 
     changes: tuple[Change, ...]
-    """Changes as `diff` finds them, and columns that were retained before and are not any more."""
+    """Changes as `diff` finds them, and columns that were retained before and no longer are."""
     retained_drops: tuple[RetainedDrop, ...] = ()
 
     @property
@@ -181,7 +181,7 @@ def _schemas(before: Catalog, after: Catalog, moved: set[str]) -> Count:
 
 def _columns(pairs: TablePairs, touched: Mapping[Ref, set[str]]) -> Count:
     same = [(b.ref, pair_columns(a, b)) for a, b in pairs.same]
-    changed = sum(after.name in touched.get(ref, ()) for ref, found in same for _, after in found.same)
+    changed = sum(after.name in touched.get(ref, ()) for ref, columns in same for _, after in columns.same)
     return Count(
         sum(len(t.live) for t in (*pairs.added, *(b for _, b in pairs.replaced))) + sum(len(c.added) for _, c in same),
         sum(len(t.live) for t in (*pairs.removed, *(a for a, _ in pairs.replaced)))

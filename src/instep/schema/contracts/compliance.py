@@ -90,16 +90,16 @@ def _check_table(promised: ContractTable, table: Table | None) -> Iterator[Contr
     columns = {c.name: c for c in table.live}
     for column in promised.live:
         path = f"{table.path}.{column.name}"
-        if (there := columns.get(column.name)) is None:
+        if (column_now := columns.get(column.name)) is None:
             yield ContractDifference("column.missing", path, f"column {path} is missing", promised.line)
         else:
-            yield from _check_column(column, there, path, promised.line)
+            yield from _check_column(column, column_now, path, promised.line)
     if promised.key and promised.key != table.key:
         now = f"({', '.join(table.key)})" if table.key else "none"
         message = f"the key of {table.path} is {now}, the contract says ({', '.join(promised.key)})"
         yield ContractDifference("key.differs", table.path, message, promised.line)
-    known = {c.name for c in promised.columns}
-    for name in (n for n in columns if n not in known):
+    promised_names = {c.name for c in promised.columns}
+    for name in (n for n in columns if n not in promised_names):
         path = f"{table.path}.{name}"
         yield ContractDifference("column.extra", path, f"column {path} is not in the contract", promised.line)
 
@@ -131,8 +131,8 @@ def fits(kind: DataType, promised: DataType) -> bool:
     if isinstance(kind, Array) and isinstance(promised, Array):
         return fits(kind.element, promised.element)
     if isinstance(kind, Struct) and isinstance(promised, Struct):
-        there = {f.name: f.type for f in kind.fields}
-        return all(f.name in there and fits(there[f.name], f.type) for f in promised.fields)
+        types = {f.name: f.type for f in kind.fields}
+        return all(f.name in types and fits(types[f.name], f.type) for f in promised.fields)
     return type(kind) is type(promised) and widens(kind, promised)
 
 

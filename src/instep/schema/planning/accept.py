@@ -141,8 +141,8 @@ def _blocked_moves(moves: dict[int, tuple[Any, Any]], live: set[Any]) -> list[in
     going = dict(moves)
     stuck: list[int] = []
     while True:
-        taken = live - {old for old, _ in going.values()}
-        fallen = [n for n, (_, new) in going.items() if new in taken]
+        used = live - {old for old, _ in going.values()}
+        fallen = [n for n, (_, new) in going.items() if new in used]
         if not fallen:
             return stuck
         stuck += fallen
@@ -152,9 +152,9 @@ def _blocked_moves(moves: dict[int, tuple[Any, Any]], live: set[Any]) -> list[in
 
 def _rename_tables(draft: CatalogDraft, group: list[tuple[int, Decision]]) -> None:
     renames = [(n, d, d.change) for n, d in group if isinstance(d.change, TableRenamed)]
-    found = [(n, d, t, c.after.ref) for n, d, c in renames if (t := draft.find(c.before.ref)) is not None]
-    draft.follow([(table, to) for _, _, table, to in found])
-    moves = {n: (table, to) for n, d, table, to in found if d.applied}
+    tables = [(n, d, t, c.after.ref) for n, d, c in renames if (t := draft.find(c.before.ref)) is not None]
+    draft.follow([(table, to) for _, _, table, to in tables])
+    moves = {n: (table, to) for n, d, table, to in tables if d.applied}
     live = {t.table.ref for t in draft.tables if not t.table.retained}
     for number in _blocked_moves({n: (t.table.ref, to) for n, (t, to) in moves.items()}, live):
         draft.waiting[number] = f"the name {moves.pop(number)[1][1]!r} is still used by a pending change"
@@ -185,8 +185,8 @@ def _add_table(draft: CatalogDraft, new: Table) -> str:
     undropped if it has the same key, in the same types where its history is kept."""
     if new.schema in draft.closed:
         return f"schema {new.schema!r} is not accepted"
-    twin, there = draft.retained(new.id), draft.at(new.ref)
-    old = next((t for t in (twin, there) if t and t.table.retained and _has_key_of(t, new)), None)
+    twin, namesake = draft.retained(new.id), draft.at(new.ref)
+    old = next((t for t in (twin, namesake) if t and t.table.retained and _has_key_of(t, new)), None)
     if (old is None or old.table.ref != new.ref) and not draft.free(new.ref):
         return f"the name {new.path!r} is still used by a pending change"
     if twin is not None and twin is not old:
@@ -340,8 +340,8 @@ class TableDraft:
         """Make room for `name`: a retained column there gets a version; False if a live one is there."""
         holder = self.holder(name)
         if holder is not None and holder.column.retained:
-            taken = {c.column.name for c in self.columns}
-            holder.column = replace(holder.column, name=version(name, taken), alias="")
+            used = {c.column.name for c in self.columns}
+            holder.column = replace(holder.column, name=version(name, used), alias="")
             return True
         return holder is None
 
@@ -383,10 +383,10 @@ class TableDraft:
         return replace(self.table, id=now.id, kind=now.kind, columns=columns)
 
 
-def version(name: str, taken: Iterable[str]) -> str:
-    taken = set(taken)
+def version(name: str, used: Iterable[str]) -> str:
+    used = set(used)
     number = 1
-    while (versioned := f"{name}__v{number}") in taken:
+    while (versioned := f"{name}__v{number}") in used:
         number += 1
     return versioned
 
@@ -405,8 +405,8 @@ def _refreshed(draft: ColumnDraft, source: Table) -> Column:
 def _ordered(columns: Sequence[ColumnDraft], source: Table) -> list[ColumnDraft]:
     """Return columns that the source has, in its order; the others keep the neighbour before them."""
     place = {c.name: i for i, c in enumerate(source.columns)}
-    known = iter(sorted((c for c in columns if c.now in place), key=lambda c: place[c.now or ""]))
-    return [next(known) if c.now in place else c for c in columns]
+    sorted_columns = iter(sorted((c for c in columns if c.now in place), key=lambda c: place[c.now or ""]))
+    return [next(sorted_columns) if c.now in place else c for c in columns]
 
 
 class CatalogDraft:

@@ -87,17 +87,17 @@ def _columns(steps: Iterable[Step]) -> dict[str, str]:
     for change in (s.change for s in steps):
         if isinstance(change, ColumnRenamed):
             parked = is_parked(change.before.name)
-            first = next((a for a, there in columns.items() if parked and there == change.before), change.before.name)
+            first = next((a for a, c in columns.items() if parked and c == change.before), change.before.name)
             columns[first] = change.after
     return {old: column.name for old, column in columns.items()}
 
 
-def current_names(names: Sequence[OldName], there: Catalog, fold: Callable[[str], str]) -> list[OldName]:
-    """Return the names with what they mean in `there`, the tables as they are: plans that were on the way are followed,
+def current_names(names: Sequence[OldName], catalog: Catalog, fold: Callable[[str], str]) -> list[OldName]:
+    """Return the names with what they mean in `catalog`, the current tables: plans that were on the way are followed,
     in order, if what they lead to has come about."""
     done = [n for n in names if not n.batch]
     for batch in dict.fromkeys(n.batch for n in names if n.batch):
-        mine = [n for n in names if n.batch == batch and is_present(n, there)]
+        mine = [n for n in names if n.batch == batch and is_present(n, catalog)]
         tables = {(n.table[0], n.old): n.table for n in mine if not n.column}
         columns = {(n.table, n.old): n.column for n in mine if n.column}
         done = [_followed(n, tables, columns) for n in done] + [replace(n, batch="") for n in mine]
@@ -105,9 +105,9 @@ def current_names(names: Sequence[OldName], there: Catalog, fold: Callable[[str]
     return list(latest.values())
 
 
-def is_present(name: OldName, there: Catalog) -> bool:
-    """Return whether what an old name stands for is in `there`."""
-    table = there.get(name.table)
+def is_present(name: OldName, catalog: Catalog) -> bool:
+    """Return whether what an old name stands for is in `catalog`."""
+    table = catalog.get(name.table)
     return table is not None and (not name.column or name.column in table.by_name)
 
 
@@ -116,28 +116,28 @@ def _followed(name: OldName, tables: Mapping[Ref, Ref], columns: Mapping[tuple[R
     return replace(name, table=table, column=columns.get((table, name.column), name.column))
 
 
-def why_over(name: OldName, there: Catalog, now: datetime, fold: Callable[[str], str]) -> str:
+def why_over(name: OldName, catalog: Catalog, now: datetime, fold: Callable[[str], str]) -> str:
     """Return why an old name has come to its end; "" if it has not."""
-    table = there.get(name.table)
-    if table is None or not is_present(name, there):
+    table = catalog.get(name.table)
+    if table is None or not is_present(name, catalog):
         return "the object it stood for is gone"
-    columns, tables = table.columns, (t for t in there.tables if t.schema == table.schema)
-    if fold(name.old) in {fold(one.name) for one in (columns if name.column else tables)}:
+    columns, tables = table.columns, (t for t in catalog.tables if t.schema == table.schema)
+    if fold(name.old) in {fold(item.name) for item in (columns if name.column else tables)}:
         return f"another {'column' if name.column else 'table'} is called so"
     return "its time is over" if name.until <= now else ""
 
 
-def views(names: Sequence[OldName], there: Catalog, owner: str) -> dict[Ref, View]:
+def views(names: Sequence[OldName], catalog: Catalog, owner: str) -> dict[Ref, View]:
     """Return the views that show these names. A table that was renamed after columns of it is found under both of its
     names, with the suffix and without."""
-    found: dict[Ref, View] = {}
-    for table in there.tables:
+    by_ref: dict[Ref, View] = {}
+    for table in catalog.tables:
         mine = [n for n in names if n.table == table.ref]
         columns, body = [n for n in mine if n.column], _body(table, mine)
         refs = [n.view for n in mine]
         refs += [(w.view[0], w.old + SUFFIX) for w in mine if not w.column and any(n.at <= w.at for n in columns)]
-        found |= {ref: View(ref, table.ref, body, owner) for ref in refs}
-    return found
+        by_ref |= {ref: View(ref, table.ref, body, owner) for ref in refs}
+    return by_ref
 
 
 def _body(table: Table, names: Iterable[OldName]) -> tuple[tuple[str, str], ...]:
@@ -156,10 +156,10 @@ def carried(view: View, steps: Sequence[Step]) -> View | None:
 
 def _carried(columns: Iterable[tuple[str, str]], inner: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield a column that the view showed under its own name goes by the new one; an old name stays."""
-    taken: set[str] = set()
+    used: set[str] = set()
     for name, column in columns:
         now = inner.get(column, column)
         called = now if name == column else name
-        if called not in taken:
-            taken.add(called)
+        if called not in used:
+            used.add(called)
             yield called, now

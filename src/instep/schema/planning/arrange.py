@@ -52,7 +52,7 @@ class PlanInputs:
 
     before: Catalog
     accepted: Catalog
-    found: Catalog
+    destination: Catalog
     target: Catalog
     capabilities: Capabilities
     prefix: str
@@ -70,7 +70,7 @@ class _Match:
 
     before: Table | None
     after: Table | None
-    found: Table | None
+    existing: Table | None
     target: Table | None
 
     @property
@@ -80,11 +80,11 @@ class _Match:
 
     @property
     def is_new(self) -> bool:
-        return self.found is None and self.target is not None and not self.target.retained
+        return self.existing is None and self.target is not None and not self.target.retained
 
     @property
     def moves(self) -> bool:
-        return bool(self.found and self.target and self.found.ref != self.target.ref)
+        return bool(self.existing and self.target and self.existing.ref != self.target.ref)
 
 
 @dataclass
@@ -120,11 +120,11 @@ def arrange(inputs: PlanInputs) -> Arrangement:
     _renames(inputs, matches, out)
     for match in matches:
         if match.target is None or match in out.stuck:
-            out.after += [match.found] if match.found and match in out.stuck else []
+            out.after += [match.existing] if match.existing and match in out.stuck else []
             continue
         steps, after = bodies[match.target.ref]
         out.steps += steps
-        out.after += [after] if match.found or steps else []
+        out.after += [after] if match.existing or steps else []
     out.steps.sort(key=lambda s: isinstance(s.change, TableAdded))
     return out
 
@@ -132,12 +132,12 @@ def arrange(inputs: PlanInputs) -> Arrangement:
 def _matches(inputs: PlanInputs) -> Iterator[_Match]:
     """Yield target tables with the destination's. Unchanged ones follow the accepted table; others pair by recorded
     id, then by the table to which the accepted name went, then by name. A retained table whose id another one has
-    taken over keeps it at the destination, where it means nothing any more."""
+    taken over keeps it at the destination, where it no longer means anything."""
     by_path = {t.path: t for t in inputs.accepted.tables}
     origin = {new: old for (old, column), (new, _) in inputs.moves.items() if not column}
     dropped = {t.alias or t.name: t for t in inputs.before.tables if (t.ref, "") not in inputs.moves}
-    gone = {t.ref: t for t in inputs.found.tables if t.id and t.name in dropped and dropped[t.name].id == t.id}
-    left = {t.ref: t for t in inputs.found.tables if t.ref not in gone}
+    gone = {t.ref: t for t in inputs.destination.tables if t.id and t.name in dropped and dropped[t.name].id == t.id}
+    left = {t.ref: t for t in inputs.destination.tables if t.ref not in gone}
     stale = {t.alias or t.name for t in inputs.before.tables if t.retained and t.id is None}
     by_id = {t.id: t for t in left.values() if t.id is not None and t.name not in stale}
     by_name = {t.name: t for t in left.values()}
@@ -174,16 +174,16 @@ def _matches(inputs: PlanInputs) -> Iterator[_Match]:
 
 def _drops(inputs: PlanInputs, matches: Sequence[_Match], out: Arrangement) -> None:
     for match in matches:
-        if match.target is not None or match.found is None:
+        if match.target is not None or match.existing is None:
             continue
         if match.before is None:
-            detail = f"table {match.found.path} exists, but no accepted table writes to it: it is not changed"
-            out.notes.append(DestinationDrifted(match.found.ref, detail))
+            detail = f"table {match.existing.path} exists, but no accepted table writes to it: it is not changed"
+            out.notes.append(DestinationDrifted(match.existing.ref, detail))
         elif not inputs.capabilities.drops:
-            out.refuse(match, f"{inputs.capabilities.name} cannot drop table {match.found.path}")
+            out.refuse(match, f"{inputs.capabilities.name} cannot drop table {match.existing.path}")
         else:
             consent = inputs.consent.get((match.before.ref, ""), "")
-            out.steps.append(_step(inputs, match.found.ref, TableRemoved(match.found), consent))
+            out.steps.append(_step(inputs, match.existing.ref, TableRemoved(match.existing), consent))
 
 
 def _renames(inputs: PlanInputs, matches: Sequence[_Match], out: Arrangement) -> None:
@@ -193,38 +193,38 @@ def _renames(inputs: PlanInputs, matches: Sequence[_Match], out: Arrangement) ->
         for match in [m for m in waiting if m.moves]:
             waiting.remove(match)
             out.refuse(match, f"{inputs.capabilities.name} cannot rename table {match.ref[1]}")
-    going = {m.found.ref for m in waiting if m.found} | {s.table for s in out.steps}
-    still = {t.ref for t in inputs.found.tables} - going
+    going = {m.existing.ref for m in waiting if m.existing} | {s.table for s in out.steps}
+    still = {t.ref for t in inputs.destination.tables} - going
     while stuck := [m for m in waiting if m.target and m.target.ref in still]:
         for match in stuck:
             waiting.remove(match)
             out.refuse(match, f"the name {match.target.path if match.target else ''} is taken at the destination")
-            still |= {match.found.ref} if match.found else set()
-    for table, after in _in_order([(m.found, m.target) for m in waiting if m.found and m.target], inputs, still):
+            still |= {match.existing.ref} if match.existing else set()
+    for table, after in _in_order([(m.existing, m.target) for m in waiting if m.existing and m.target], inputs, still):
         out.steps.append(_step(inputs, table.ref, TableRenamed(table, after)))
 
 
 def _in_order(moves: list[tuple[Table, Table]], inputs: PlanInputs, still: set[Ref]) -> Iterator[tuple[Table, Table]]:
-    taken = still | {found.ref for found, _ in moves}
+    used = still | {table_now.ref for table_now, _ in moves}
     while moves:
-        free = next((m for m in moves if m[1].ref not in taken), None)
+        free = next((m for m in moves if m[1].ref not in used), None)
         if free is None:
-            (table, target), *rest = moves
-            parked = replace(table, name=spare_name(f"{inputs.prefix}parked", {name for _, name in taken}))
+            (table, target), *others = moves
+            parked = replace(table, name=spare_name(f"{inputs.prefix}parked", {name for _, name in used}))
             yield table, parked
-            moves, new = [*rest, (parked, target)], parked.ref
+            moves, new = [*others, (parked, target)], parked.ref
         else:
             table, target = free
             yield table, replace(table, schema=target.schema, name=target.name)
             moves.remove(free)
             new = target.ref
-        taken.remove(table.ref)
-        taken.add(new)
+        used.remove(table.ref)
+        used.add(new)
 
 
 def _body(inputs: PlanInputs, match: _Match, out: Arrangement) -> tuple[list[Step], Table]:
     """Return the steps of the columns, under the table's target name."""
-    table, target = match.found, match.target
+    table, target = match.existing, match.target
     assert target is not None
     if table is None:
         live = replace(target, columns=tuple(c for c in target.columns if not c.retained))
@@ -263,16 +263,16 @@ def _new_generation(match: _Match) -> bool:
     that yet."""
     if match.before is None or match.after is None or match.before.generation == match.after.generation:
         return False
-    if match.found is None or match.found.id is None or match.found.id != match.after.id:
+    if match.existing is None or match.existing.id is None or match.existing.id != match.after.id:
         return True
-    return match.target is not None and _holds_other_types(match.found, match.target)
+    return match.target is not None and _holds_other_types(match.existing, match.target)
 
 
 def _holds_other_types(table: Table, target: Table) -> bool:
     """True if rows there are told apart by values of another type or, of a table without a key, hold such values."""
-    there = {c.alias: c.type for c in table.columns if c.alias}
+    types = {c.alias: c.type for c in table.columns if c.alias}
     telling = [c for c in target.columns if c.key or not target.key]
-    return any(not widens(c.type, there.get(c.alias, c.type)) for c in telling)
+    return any(not widens(c.type, types.get(c.alias, c.type)) for c in telling)
 
 
 def _drift(table: Table, column: Column) -> DestinationDrifted:
@@ -316,7 +316,7 @@ class ColumnPairing:
     same: tuple[tuple[Column, Column], ...]
     added: tuple[Column, ...]
     dropped: tuple[Column, ...]
-    """Were accepted and are not any more."""
+    """Were accepted and no longer are."""
     drifted: tuple[Column, ...]
     """Not known to us."""
 
@@ -334,12 +334,12 @@ class ColumnTrail:
         """Return whether the destination's column bears both id and name of an accepted one: no step has touched it."""
         if self.before is None or column.id is None or table.id != self.before.id:
             return False
-        known = self.before.by_name.get(column.alias)
-        return known is not None and known.id == column.id
+        left = self.before.by_name.get(column.alias)
+        return left is not None and left.id == column.id
 
     def dropped(self, column: Column) -> bool:
-        known = self.before is not None and column.alias in self.before.by_name
-        return known and column.alias not in self.moved
+        is_known = self.before is not None and column.alias in self.before.by_name
+        return is_known and column.alias not in self.moved
 
 
 def pair(table: Table, target: Table, trail: ColumnTrail, *, prefix: str, same_table: bool) -> ColumnPairing:
@@ -364,9 +364,9 @@ def pair(table: Table, target: Table, trail: ColumnTrail, *, prefix: str, same_t
     if same_table:
         match(lambda have, want: have.id is not None and have.id == want.id)
     # an interrupted plan has left the table like its target already: every name is there, new ones among them
-    there = {(c.alias, c.name) for c in table.columns}
+    existing = {(c.alias, c.name) for c in table.columns}
     fresh = {new for old, new in trail.moved.items() if new != old} - trail.moved.keys()
-    if bool(fresh) and all((c.alias, c.name) in there for c in target.columns):
+    if bool(fresh) and all((c.alias, c.name) in existing for c in target.columns):
         match(lambda have, want: have.alias == want.alias and have.name == want.name)
     match(follows)
     match(lambda have, want: have.name == want.name)
@@ -459,21 +459,21 @@ def renames(
     """Return each rename once its new name is free; a cycle starts with one column parked under a temporary name."""
     if capabilities.simultaneous_renames:
         return [ColumnRenamed(ref, have, renamed(have, want)) for have, want in moves]
-    waiting, taken = list(moves), {capabilities.fold(n) for n in names}
+    waiting, used = list(moves), {capabilities.fold(n) for n in names}
     steps: list[StepChange] = []
     while waiting:
-        free = next((m for m in waiting if capabilities.fold(m[1].name) not in taken), None)
+        free = next((m for m in waiting if capabilities.fold(m[1].name) not in used), None)
         if free is None:
-            (have, want), *rest = waiting
-            parked = replace(have, name=spare_name(f"{prefix}parked", taken))
+            (have, want), *others = waiting
+            parked = replace(have, name=spare_name(f"{prefix}parked", used))
             steps.append(ColumnRenamed(ref, have, parked))
-            waiting, old, new = [*rest, (parked, want)], have.name, parked.name
+            waiting, old, new = [*others, (parked, want)], have.name, parked.name
         else:
             have, want = free
             steps.append(ColumnRenamed(ref, have, renamed(have, want)))
             waiting.remove(free)
             old, new = have.name, want.name
-        taken = taken - {capabilities.fold(old)} | {capabilities.fold(new)}
+        used = used - {capabilities.fold(old)} | {capabilities.fold(new)}
     return steps
 
 
@@ -486,9 +486,9 @@ def is_parked(name: str) -> bool:
     return _PARKED.search(name) is not None
 
 
-def spare_name(stem: str, taken: set[str]) -> str:
+def spare_name(stem: str, used: set[str]) -> str:
     number = 1
-    while f"{stem}_{number}".casefold() in taken:
+    while f"{stem}_{number}".casefold() in used:
         number += 1
     return f"{stem}_{number}"
 
@@ -496,8 +496,8 @@ def spare_name(stem: str, taken: set[str]) -> str:
 def _alter(table: Table, have: Column, want: Column, capabilities: Capabilities, *, renamed: bool) -> list[StepChange]:
     """Return the edits of a table. A type that is wider than the target is kept, and NOT NULL is only ever relaxed."""
     ref, steps = table.ref, list[StepChange]()
-    known = have.id is not None and have.id != want.id
-    if not renamed and have.alias and (known or have.alias != want.alias):
+    other_id = have.id is not None and have.id != want.id
+    if not renamed and have.alias and (other_id or have.alias != want.alias):
         steps.append(RecordIdentity(ref, have, replace(have, id=want.id, alias=want.alias)))
     if renamed or steps:
         have = replace(have, id=want.id, alias=want.alias)

@@ -40,13 +40,13 @@ class Collided:
         """Return `decisions` with a name blocked wherever the object that would bear it is not accepted."""
         applied = {key(d.change) for d in decisions if d.applied}
 
-        def one(decision: Decision) -> Decision:
+        def block(decision: Decision) -> Decision:
             bearer = self.about.get(key(decision.change))
             if bearer is None or bearer in applied or not decision.applied:
                 return decision
             return replace(decision, action="ignore", effect="waiting", why="waits for the object with that name")
 
-        return tuple(map(one, decisions))
+        return tuple(map(block, decisions))
 
 
 def collide(
@@ -61,8 +61,8 @@ def collide(
     and stay open until they are answered, whatever the policy says by then. What is not accepted is left out if it
     is new, and keeps its old name if it was renamed; a column of a new table is left out of it, unless the table
     needs it. Accepting a name accepts the object that bears it."""
-    known = {(fact.table, fact.names[0]) for fact in requested}
-    entering = [_entering(d, known) for d in decisions]
+    open_names = {(fact.table, fact.names[0]) for fact in requested}
+    entering = [_entering(d, open_names) for d in decisions]
     if not any(d.applied and isinstance(d.change, NEW) for d in entering):
         return Collided(tuple(decisions))
     edit = _Edit(list(decisions), _bearers(entering))
@@ -71,10 +71,10 @@ def collide(
     return Collided((*edit.all(), *edit.facts), edit.about)
 
 
-def _entering(decision: Decision, known: Collection[tuple[Ref, str]]) -> Decision:
+def _entering(decision: Decision, open_names: Collection[tuple[Ref, str]]) -> Decision:
     """Return the decision as if what waits had come in."""
     change = decision.change
-    is_known = isinstance(change, ColumnAdded) and (change.table, change.after.name) in known
+    is_known = isinstance(change, ColumnAdded) and (change.table, change.after.name) in open_names
     waits = isinstance(change, NEW) and (decision.needs_review or (is_known and not decision.by_person))
     return replace(decision, action="apply") if waits else decision
 

@@ -74,11 +74,11 @@ def _retain_guarded(
 _TYPED = RewriteColumn | ColumnWidened | ColumnRetyped
 
 
-def column_offences(made: Plan, guards: Mapping[Ref, Guards]) -> Iterator[tuple[Ref, Column, str]]:
+def column_offences(plan: Plan, guards: Mapping[Ref, Guards]) -> Iterator[tuple[Ref, Column, str]]:
     """Yield columns, as the steps of a plan would leave them, whose new type their table's layout does not allow,
     and why. A table is named as it will be; `guards` are by today's names."""
-    today = _today(made)
-    for group in made.groups():
+    today = _today(plan)
+    for group in plan.groups():
         guarded = guards.get(today.get(group.ref, group.ref), {})
         changes = [s.change for s in group.steps]
         old = {c.after.name: c.before.name for c in changes if isinstance(c, ColumnRenamed)}
@@ -88,12 +88,12 @@ def column_offences(made: Plan, guards: Mapping[Ref, Guards]) -> Iterator[tuple[
                     yield group.ref, change.after, why
 
 
-def layout_violations(made: Plan, guards: Mapping[Ref, Guards]) -> dict[Ref, str]:
+def layout_violations(plan: Plan, guards: Mapping[Ref, Guards]) -> dict[Ref, str]:
     """Return why steps of a plan cannot be carried out, by destination table under its new name; new types of columns
     aside (see `column_offences`). `guards` are by today's names."""
-    today = _today(made)
+    today = _today(plan)
     blockers: dict[Ref, str] = {}
-    for group in made.groups():
+    for group in plan.groups():
         guarded = guards.get(today.get(group.ref, group.ref), {})
         changes = [s.change for s in group.steps if not isinstance(s.change, _TYPED)]
         if guarded and (why := first_violation(group.ref, changes, guarded)):
@@ -101,9 +101,9 @@ def layout_violations(made: Plan, guards: Mapping[Ref, Guards]) -> dict[Ref, str
     return blockers
 
 
-def _today(made: Plan) -> dict[Ref, Ref]:
+def _today(plan: Plan) -> dict[Ref, Ref]:
     at: dict[Ref, Ref] = {}
-    for change in (s.change for s in made.steps):
+    for change in (s.change for s in plan.steps):
         if isinstance(change, TableRenamed):
             at[change.after.ref] = at.pop(change.before.ref, change.before.ref)
     return at
@@ -120,7 +120,7 @@ def _violations(ref: Ref, change: StepChange, old: Mapping[str, str], guards: Gu
         return
     path = ".".join(ref)
     match change:
-        case TableReplaced() if stay := {c: staying for c, found in guards.items() if (staying := _staying(found))}:
+        case TableReplaced() if stay := {c: staying for c, g in guards.items() if (staying := _staying(g))}:
             yield f"table {path} cannot get a new generation: {uses(stay)}; {free(stay)}"
         case ColumnRemoved(before=column):
             if column_guards := guards.get(column.name):

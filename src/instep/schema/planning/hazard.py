@@ -134,13 +134,13 @@ def hazards(
     capabilities: Capabilities,
     *,
     removed: Literal["retain", "drop"] = "drop",
-    taken: Collection[str] = (),
+    used: Collection[str] = (),
 ) -> tuple[Hazard, ...]:
     """Return the hazards of a change at a destination; none for a safe one. `removed`: whether removed objects are
-    retained; `taken`: the names that the table (for a table: its schema) has already, retained ones included."""
+    retained; `used`: the names that the table (for a table: its schema) has already, retained ones included."""
     hazards_of_step = [*_of_kind(change, capabilities, removed)]
     if isinstance(change, ColumnAdded | ColumnRenamed | TableAdded | TableRenamed):
-        hazards_of_step += _of_name(change.after.name, capabilities, taken)
+        hazards_of_step += _of_name(change.after.name, capabilities, used)
     return tuple(hazards_of_step)
 
 
@@ -211,10 +211,10 @@ def _of_type(change: ColumnWidened | ColumnNarrowed | ColumnRetyped, capabilitie
         yield Hazard("NoWayBack", "cannot be undone", f"{capabilities.name} cannot bring back the old values of {name}")
 
 
-def _of_name(name: str, capabilities: Capabilities, taken: Collection[str]) -> Iterator[Hazard]:
+def _of_name(name: str, capabilities: Capabilities, used: Collection[str]) -> Iterator[Hazard]:
     if len(name.encode()) > capabilities.max_name_bytes:
         yield Hazard("NameTooLong", "breaks readers", f"{name!r} has more than {capabilities.max_name_bytes} bytes")
-    if name in taken:
+    if name in used:
         yield Hazard("NameTaken", "breaks readers", f"{name!r} is taken at the destination")
-    elif twin := next((t for t in taken if capabilities.fold(t) == capabilities.fold(name)), None):
+    elif twin := next((t for t in used if capabilities.fold(t) == capabilities.fold(name)), None):
         yield Hazard("CaseTwin", "breaks readers", f"{name!r} and {twin!r} are one name for {capabilities.name}")

@@ -125,13 +125,13 @@ def _reassign_aliases(
     going = [i for i, w in enumerate(custom) if w.requested != w.alias]
     stuck: list[int] = []
     while True:
-        taken = {fold(w.alias) for i, w in enumerate(custom) if i not in going and w.alias} | system
+        used = {fold(w.alias) for i, w in enumerate(custom) if i not in going and w.alias} | system
         fallen = []
         for i in going:
             name = fold(custom[i].requested)
-            if name in taken:
+            if name in used:
                 fallen.append(i)
-            taken.add(name)
+            used.add(name)
         if not fallen:
             return [w.requested if i in going else w.alias for i, w in enumerate(custom)], sorted(stuck)
         stuck += fallen
@@ -214,13 +214,13 @@ def unusable(catalog: Catalog, accepted: Catalog) -> dict[tuple[str, ...], str]:
     have a usable one. A column whose name is empty cannot be left out of a read, so its table cannot be held."""
     names: dict[tuple[str, ...], str] = {}
     for table in catalog.tables:
-        known = accepted.get(table.ref)
-        if known is None and (why := flaw_of(table.name) or (table.schema and flaw_of(table.schema))):
+        before = accepted.get(table.ref)
+        if before is None and (why := flaw_of(table.name) or (table.schema and flaw_of(table.schema))):
             names[table.ref] = f"it {why}"
         flawed = {c.name: why for c in table.columns if (why := flaw_of(c.name))}
         if flawed.pop("", ""):
             names.setdefault(table.ref, "a column of it has an empty name")
-        names |= {(*table.ref, n): f"it {why}" for n, why in flawed.items() if not known or n not in known.by_name}
+        names |= {(*table.ref, n): f"it {why}" for n, why in flawed.items() if not before or n not in before.by_name}
     return names
 
 
@@ -283,12 +283,12 @@ def _system(columns: Sequence[Column], naming: Naming) -> frozenset[str]:
 
 
 def _table_candidate(table: Table, naming: Naming) -> _NameCandidate:
-    given = naming.custom_names(table.ref).table
-    plain = bool(given) or table.schema in ("", naming.default_schema)
+    custom = naming.custom_names(table.ref).table
+    plain = bool(custom) or table.schema in ("", naming.default_schema)
     if not table.alias:
         check_name(table.name, f"a table of schema {table.schema!r}")
         check_name(table.schema or "-", "a schema")
-    full = given or (table.name if plain else f"{table.schema}__{table.name}")
+    full = custom or (table.name if plain else f"{table.schema}__{table.name}")
     original = f"{table.schema}\0{table.name}"
     natural, clean = _legal(full, original, naming, table=True)
     return _NameCandidate(table.alias, natural, clean, original, exact=plain and natural == full)
@@ -329,22 +329,22 @@ def _hashed(name: str, original: str, naming: Naming, attempt: int = 0) -> str:
 def _give(candidates: Sequence[_NameCandidate], naming: Naming, system: frozenset[str], where: str) -> list[str]:
     """Return an alias for each candidate: first those that are there, then names that need no change, then the
     others."""
-    taken = set(system)
-    given = [candidate.alias for candidate in candidates]
-    for alias in filter(None, given):
-        if naming.fold(alias) in taken:
+    used = set(system)
+    aliases = [candidate.alias for candidate in candidates]
+    for alias in filter(None, aliases):
+        if naming.fold(alias) in used:
             raise SchemaError(f"{where}: the name {alias} is used twice", hint="rename one of the two in the source")
-        taken.add(naming.fold(alias))
+        used.add(naming.fold(alias))
     for place in sorted(range(len(candidates)), key=lambda i: not candidates[i].exact):
-        if not given[place]:
-            given[place] = _free(candidates[place], naming, taken)
-            taken.add(naming.fold(given[place]))
-    return given
+        if not aliases[place]:
+            aliases[place] = _free(candidates[place], naming, used)
+            used.add(naming.fold(aliases[place]))
+    return aliases
 
 
-def _free(candidate: _NameCandidate, naming: Naming, taken: Set[str]) -> str:
+def _free(candidate: _NameCandidate, naming: Naming, used: Set[str]) -> str:
     tries = (_hashed(candidate.natural, candidate.original, naming, attempt) for attempt in count())
-    return next(name for name in chain([candidate.natural], tries) if naming.fold(name) not in taken)
+    return next(name for name in chain([candidate.natural], tries) if naming.fold(name) not in used)
 
 
 @dataclass(frozen=True)
@@ -368,8 +368,8 @@ def collisions(catalog: Catalog, naming: Naming) -> tuple[Collision, ...]:
     named = assign(catalog, naming)
     aliases = [named.by_ref[t.ref].alias for t in tables]
     met = _name_conflicts([_table_candidate(t, naming) for t in tables], aliases, naming)
-    found = [Collision(tables[i], None, aliases[i], tables[other].path) for i, other in met]
-    return *found, *(c for t in tables for c in _column_collisions(t, named.by_ref[t.ref], naming))
+    tables_renamed = [Collision(tables[i], None, aliases[i], tables[other].path) for i, other in met]
+    return *tables_renamed, *(c for t in tables for c in _column_collisions(t, named.by_ref[t.ref], naming))
 
 
 def _column_collisions(table: Table, named: Table, naming: Naming) -> Iterator[Collision]:

@@ -150,19 +150,19 @@ def plan(
         capabilities,
         prefix,
         lineage(decisions, accepted_before),
-        _consents(decisions, accepted_before),
+        _consents(decisions),
         foreign or {},
     )
-    made = arrange(inputs)
+    arranged = arrange(inputs)
     return Plan(
         base_accepted=fingerprint(accepted_before),
         base_destination=fingerprint(destination),
         decisions=tuple(decisions),
-        steps=tuple(made.steps),
-        after=_put_back(inputs, made.refused),
-        target=Catalog.of(made.after),
-        notes=tuple(made.notes),
-        refused=made.refused,
+        steps=tuple(arranged.steps),
+        after=_put_back(inputs, arranged.refused),
+        target=Catalog.of(arranged.after),
+        notes=tuple(arranged.notes),
+        refused=arranged.refused,
     )
 
 
@@ -177,7 +177,7 @@ def _put_back(inputs: PlanInputs, refused: Collection[Ref]) -> Catalog:
     return after
 
 
-def _consents(decisions: Sequence[Decision], before: Catalog) -> dict[tuple[Ref, str], str]:
+def _consents(decisions: Sequence[Decision]) -> dict[tuple[Ref, str], str]:
     """Return the rule that permits the drop, by accepted (table, column) before it. A column's change names its
     table as it is called after renames."""
     old = {d.change.after.ref: d.change.before.ref for d in decisions if isinstance(d.change, TableRenamed)}
@@ -192,9 +192,9 @@ def _consents(decisions: Sequence[Decision], before: Catalog) -> dict[tuple[Ref,
     return out
 
 
-def check_base(made: Plan, accepted: Catalog, destination: Catalog) -> None:
+def check_base(plan: Plan, accepted: Catalog, destination: Catalog) -> None:
     """Raise StalePlan if the accepted catalog or the destination is not what the plan was made from."""
-    bases = (("accepted schema", made.base_accepted, accepted), ("destination", made.base_destination, destination))
+    bases = (("accepted schema", plan.base_accepted, accepted), ("destination", plan.base_destination, destination))
     for what, base, now in bases:
         if fingerprint(now) != base:
             raise StalePlan(
@@ -202,27 +202,27 @@ def check_base(made: Plan, accepted: Catalog, destination: Catalog) -> None:
             )
 
 
-def unnamed_drops(made: Plan, allowed: Iterable[str] = ()) -> tuple[Step, ...]:
+def unnamed_drops(plan: Plan, allowed: Iterable[str] = ()) -> tuple[Step, ...]:
     """Return destructive steps that neither a policy's `removed: drop` nor one of the patterns allows: a person has
     to name their objects first."""
     patterns = tuple(allowed)
     return tuple(
-        s for s in made.steps if s.destructive and not s.consent and not any(fnmatchcase(s.object, p) for p in patterns)
+        s for s in plan.steps if s.destructive and not s.consent and not any(fnmatchcase(s.object, p) for p in patterns)
     )
 
 
-def plan_to_dict(made: Plan) -> dict[str, Any]:
+def plan_to_dict(plan: Plan) -> dict[str, Any]:
     """Return a JSON-ready dict; `format_version` grows when its meaning changes."""
     return {
         "format_version": FORMAT_VERSION,
-        "base_accepted": made.base_accepted,
-        "base_destination": made.base_destination,
-        "decisions": [decision_to_dict(d) for d in made.decisions],
-        "steps": [step_to_dict(s) for s in made.steps],
-        "after": catalog_to_dict(made.after),
-        "target": catalog_to_dict(made.target),
-        "notes": [change_to_dict(c) for c in made.notes],
-        "refused": [{"table": list(ref), "why": why} for ref, why in sorted(made.refused.items())],
+        "base_accepted": plan.base_accepted,
+        "base_destination": plan.base_destination,
+        "decisions": [decision_to_dict(d) for d in plan.decisions],
+        "steps": [step_to_dict(s) for s in plan.steps],
+        "after": catalog_to_dict(plan.after),
+        "target": catalog_to_dict(plan.target),
+        "notes": [change_to_dict(c) for c in plan.notes],
+        "refused": [{"table": list(ref), "why": why} for ref, why in sorted(plan.refused.items())],
     }
 
 

@@ -60,8 +60,8 @@ def join(inputs: ShardPlanInputs, steps: Sequence[Step], after: Table) -> Joined
                 "where its source has none)"
             )
     if inputs.whole is None:
-        made = first_shard_table(after, inputs.column)
-        return Joined((step(after.ref, TableAdded(made)),), made)
+        shared = first_shard_table(after, inputs.column)
+        return Joined((step(after.ref, TableAdded(shared)),), shared)
     work = _ShardedPlan(inputs, after, {c.name: c for c in inputs.whole.columns})
     for change in (s.change for s in steps):
         if isinstance(change, ColumnRenamed):
@@ -87,8 +87,8 @@ def first_shard_table(table: Table, column: str) -> Table:
 def seen(whole: Table, part: Table) -> Table:
     """Return a shard's table as it is: what the whole table lacks is not there, and a type that does not hold the
     recorded one's values is told."""
-    there = whole.by_name
-    columns = (replace(c, type=_as_seen(c.type, there[c.name].type)) for c in part.columns if c.name in there)
+    shared = whole.by_name
+    columns = (replace(c, type=_as_seen(c.type, shared[c.name].type)) for c in part.columns if c.name in shared)
     return replace(part, columns=tuple(columns))
 
 
@@ -98,8 +98,8 @@ def _as_seen(recorded: DataType, stored: DataType) -> DataType:
 
 def unknown_columns(whole: Table, parts: Iterable[Table], column: str) -> tuple[Column, ...]:
     """Return columns that are there and that no shard knows of."""
-    known = {column, *(c.name for part in parts for c in part.columns)}
-    return tuple(c for c in whole.columns if c.name not in known)
+    known_names = {column, *(c.name for part in parts for c in part.columns)}
+    return tuple(c for c in whole.columns if c.name not in known_names)
 
 
 def lacking(parts: Mapping[str, Table], column: str) -> list[str]:
@@ -133,32 +133,32 @@ class _ShardedPlan:
 
     def put(self, target: Column, rewritten: RewriteColumn | None, undropped: UndropColumn | None) -> None:
         """Add a column that this shard needs, with a type that holds its values and those of all others."""
-        there = self.columns.get(target.name)
+        shared = self.columns.get(target.name)
         if target.name in self.carried:
             target = replace(target, type=promote(target.type, self.carried[target.name]))
-        if there is None:
+        if shared is None:
             new = replace(target, nullable=True, key=0, id=None, retained=False)
             self.columns[new.name] = new
             back = replace(undropped, after=new) if undropped else None
             self.changes.append(back or ColumnAdded(self.after.ref, new, len(self.columns) - 1))
             return
         others = self.inputs.holders(target.name)
-        kind = promote(there.type, target.type)
+        kind = promote(shared.type, target.type)
         if rewritten and not others:
             kind = target.type
-        if kind == there.type:
+        if kind == shared.type:
             return
-        made = replace(there, type=kind, native="")
-        self.columns[target.name] = made
+        changed = replace(shared, type=kind, native="")
+        self.columns[target.name] = changed
         if rewritten and (not others or kind == target.type):
-            self.changes.append(RewriteColumn(self.after.ref, there, made))
-        elif self.inputs.capabilities.promotes_in_place(there.type, kind):
-            self.changes.append(ColumnWidened(self.after.ref, there, made))
+            self.changes.append(RewriteColumn(self.after.ref, shared, changed))
+        elif self.inputs.capabilities.promotes_in_place(shared.type, kind):
+            self.changes.append(ColumnWidened(self.after.ref, shared, changed))
         else:
-            raise IllegalChange(_clash(self.after, target, there, others, kind))
+            raise IllegalChange(_clash(self.after, target, shared, others, kind))
 
     def drop(self) -> None:
-        """Drop what neither this shard nor another one has any more."""
+        """Drop what no shard has."""
         mine = self.inputs.mine.columns if self.inputs.mine else ()
         target = self.after.by_name
         for column in (c for c in mine if c.name in self.columns and c.name not in target):
@@ -168,10 +168,10 @@ class _ShardedPlan:
                 self.changes.append(ColumnRemoved(self.after.ref, gone, place))
 
 
-def _clash(after: Table, target: Column, there: Column, others: Sequence[str], kind: DataType) -> str:
+def _clash(after: Table, target: Column, shared: Column, others: Sequence[str], kind: DataType) -> str:
     where = f"shard{'s' * (len(others) > 1)} {', '.join(others)}" if others else "the shared table"
     return (
-        f"column {target.name} of table {after.path} is {target.type} here and {there.type} in {where}, and cannot "
+        f"column {target.name} of table {after.path} is {target.type} here and {shared.type} in {where}, and cannot "
         f"become {kind}, which holds both, in place: give it another name in `tables: ...: columns:`, or the same type "
         "at its source"
     )

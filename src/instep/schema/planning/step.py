@@ -141,17 +141,17 @@ def change_dict(change: StepChange) -> dict[str, Any]:
     return change_to_dict(change)
 
 
-def step_to_dict(one: Step) -> dict[str, Any]:
+def step_to_dict(step: Step) -> dict[str, Any]:
     return {
-        "id": one.id,
-        "table": list(one.table),
-        "change": change_dict(one.change),
-        "hazards": [{"code": h.code, "level": h.level, "text": h.text} for h in one.hazards],
-        "text": one.text,
-        "destructive": one.destructive,
-        "object": one.object,
-        "reversible": one.reversible,
-        "consent": one.consent,
+        "id": step.id,
+        "table": list(step.table),
+        "change": change_dict(step.change),
+        "hazards": [{"code": h.code, "level": h.level, "text": h.text} for h in step.hazards],
+        "text": step.text,
+        "destructive": step.destructive,
+        "object": step.object,
+        "reversible": step.reversible,
+        "consent": step.consent,
     }
 
 

@@ -185,11 +185,11 @@ def _moves(applied: Sequence[Applied], now: Catalog) -> tuple[Refs, Names]:
     """Return the names of tables and columns once the renames among `applied` are taken back, by their names today."""
     tables: dict[Ref, Ref] = {}
     columns: dict[tuple[Ref, str], str] = {}
-    for one in applied:
-        change = one.change
-        if isinstance(change, TableRenamed) and (table := today(one.after.get(change.after.ref), now)):
+    for item in applied:
+        change = item.change
+        if isinstance(change, TableRenamed) and (table := today(item.after.get(change.after.ref), now)):
             tables[table.ref] = change.before.ref
-        if isinstance(change, ColumnRenamed) and (table := today(one.after.get(change.table), now)):
+        if isinstance(change, ColumnRenamed) and (table := today(item.after.get(change.table), now)):
             columns[table.ref, change.after.name] = change.before.name
     return tables, columns
 
@@ -292,8 +292,8 @@ def _column(applied: Applied, change: Any, now: Catalog, moved: tuple[Refs, Name
         return _ReverseChange(
             ColumnAdded(ref, replace(old, alias=""), len(table.columns)), alias=old.alias, undrops=True
         )
-    known = was.by_name.get(change.after.name) if was else None
-    column = known and _column_today(known, table)
+    changed = was.by_name.get(change.after.name) if was else None
+    column = changed and _column_today(changed, table)
     if column is None:
         raise _since(applied, f"column {path}.{change.after.name} no longer exists")
     if column.retained:
@@ -311,11 +311,11 @@ def _altered(applied: Applied, change: Any, table: Table, ref: Ref, now: Column,
             if now.name != change.after.name:
                 raise _since(applied, f"the column is called {now.name} by now")
             old = applied.before.get(change.table)
-            known = old.by_name.get(change.before.name) if old else None
+            original = old.by_name.get(change.before.name) if old else None
             then = after.by_name.get(change.after.name) if (after := applied.after.get(change.table)) else None
-            mapped = bool(known and then and (known.retained or known.id != then.id))
-            back = ColumnRenamed(ref, now, replace(at, id=known.id) if known and mapped else at)
-            return _ReverseChange(back, alias=known.alias if known else "", mapped=known if mapped else None)
+            mapped = bool(original and then and (original.retained or original.id != then.id))
+            back = ColumnRenamed(ref, now, replace(at, id=original.id) if original and mapped else at)
+            return _ReverseChange(back, alias=original.alias if original else "", mapped=original if mapped else None)
         case ColumnWidened() | ColumnNarrowed():
             if now.type != change.after.type:
                 raise _since(applied, f"column {now.name} is of type {now.type} by now")

@@ -35,14 +35,14 @@ def object_of(change: Change) -> Object | None:
 def additions(before: Catalog, now: Catalog) -> list[SchemaAdded | TableAdded | ColumnAdded]:
     """Return the additions between two looks at one source; keys and cursors come with their table."""
     pairs = pair(before, now)
-    found: list[SchemaAdded | TableAdded | ColumnAdded] = []
-    found += (SchemaAdded(name) for name in sorted(now.schemas - before.schemas) if name)
-    found += map(TableAdded, pairs.added)
+    added_objects: list[SchemaAdded | TableAdded | ColumnAdded] = []
+    added_objects += (SchemaAdded(name) for name in sorted(now.schemas - before.schemas) if name)
+    added_objects += map(TableAdded, pairs.added)
     for old, new in pairs.same:  # a table that was replaced is one change with its columns
         added = pair_columns(old, new).added
         places = {c.name: n for n, c in enumerate(new.columns)}
-        found += (ColumnAdded(new.ref, c, places[c.name]) for c in added if not _is_needed(new, c))
-    return found
+        added_objects += (ColumnAdded(new.ref, c, places[c.name]) for c in added if not _is_needed(new, c))
+    return added_objects
 
 
 def _is_needed(table: Table, column: Column) -> bool:
@@ -94,19 +94,19 @@ def without_listed_off(changes: Sequence[Change], is_off: Callable[[Table, Colum
 def stay_off(decisions: Sequence[Decision], is_off: Callable[[Change], bool]) -> tuple[Decision, ...]:
     """Return the decisions with the additions of listed objects left out, whatever the policy says by now."""
 
-    def one(decision: Decision) -> Decision:
+    def decide_off(decision: Decision) -> Decision:
         if decision.by_person or decision.action == "ignore" or not is_off(decision.change):
             return decision
         return replace(decision, action="ignore", rule=RULE, effect="off", why=LISTED_OFF)
 
-    return tuple(map(one, decisions))
+    return tuple(map(decide_off, decisions))
 
 
 def to_list_off(decisions: Iterable[Decision], catalog: Catalog, identity: str) -> list[Switch]:
     """Return the switches to record as off: additions that were left out, by policy or by a person."""
     left = (d.change for d in decisions if d.action == "ignore" and d.effect in ("off", "pending"))
-    made = (Switch(*place, listed_off=True) for change in left if (place := object_of(change)))
-    return [bind(s, catalog, identity) if s.table else s for s in made]
+    switches = (Switch(*place, listed_off=True) for change in left if (place := object_of(change)))
+    return [bind(s, catalog, identity) if s.table else s for s in switches]
 
 
 def let_in(switches: Iterable[Switch], accepted: Catalog, identity: str) -> list[Switch]:

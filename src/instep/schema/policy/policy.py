@@ -249,7 +249,7 @@ def trace(change: Change, policy: Policy, *, explicit: Explicit | None = None, t
         evaluations.append(evaluation._replace(misses=misses))
     assert pick is not None, "the preset decides every kind of change"
     origins = {f.name: "default" for f in fields(Modifiers)}
-    origins |= {name: by for by, given in _layers(change, policy, pick, evaluations[-1].name) for name in given}
+    origins |= {name: by for by, changes in _layers(change, policy, pick, evaluations[-1].name) for name in changes}
     return Trace(_decision(change, pick, evaluations[-1].name, policy), tuple(evaluations), origins)
 
 
@@ -258,8 +258,8 @@ def _decision(change: Change, pick: PresetCell, rule: str, policy: Policy) -> De
     action: Action = "ignore" if kind == "access.lost" and pick.action == "apply" else pick.action
     effect = (pick.effect if action == pick.action else "") or effect_of(kind, action)
     modifiers = Modifiers()
-    for _, given in _layers(change, policy, pick, rule):
-        modifiers = modifiers.with_changes(given) if given else modifiers
+    for _, changes in _layers(change, policy, pick, rule):
+        modifiers = modifiers.with_changes(changes) if changes else modifiers
     return Decision(change, action, rule, f"{_WHY[action]}{_MEANS.get(effect, '')}", modifiers, effect)
 
 

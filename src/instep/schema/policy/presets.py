@@ -123,7 +123,7 @@ def preset_named(text: str) -> str:
     return name
 
 
-def unknown(what: str, text: str, known: tuple[str, ...]) -> SchemaError:
-    """Return the error for a word that is none of `known`, with the nearest one as the next step."""
-    hint = did_you_mean(text, known, f"one of: {', '.join(known)}", form="did you mean {!r}?")
+def unknown(what: str, text: str, words: tuple[str, ...]) -> SchemaError:
+    """Return the error for a word that is none of `words`, with the nearest one as the next step."""
+    hint = did_you_mean(text, words, f"one of: {', '.join(words)}", form="did you mean {!r}?")
     return SchemaError(f"unknown {what} {text!r}", hint=hint)

@@ -61,12 +61,12 @@ def confirm_removals(
         return tuple(_broken(d, why) for d in decisions)
     needed = confirmations(proven=proven)
 
-    def one(decision: Decision) -> Decision:
+    def confirm(decision: Decision) -> Decision:
         if key(decision.change) in pending and _open_removal(decision):
             return _broken(decision, "it vanished at once with many others, and waits for a decision")
         return _confirmed(decision, seen.get(key(decision.change), 1), needed)
 
-    return tuple(map(one, decisions))
+    return tuple(map(confirm, decisions))
 
 
 def confirmations(*, proven: bool) -> int:
@@ -146,7 +146,7 @@ def _with_key(decisions: Sequence[Decision]) -> tuple[Decision, ...]:
     decisions = follow_keys(decisions)
     pending = {(table_of(d.change), name): d for d in decisions if not d.applied for name in _columns_in_use(d.change)}
 
-    def one(decision: Decision) -> Decision:
+    def wait(decision: Decision) -> Decision:
         change = decision.change
         over = pending.get((change.table, change.before.name)) if isinstance(change, _TAKING) else None
         if isinstance(change, _TYPED) and over is not None and not isinstance(over.change, CursorChanged):
@@ -155,7 +155,7 @@ def _with_key(decisions: Sequence[Decision]) -> tuple[Decision, ...]:
             return decision
         return replace(decision, action="ignore", rule=over.rule, effect="waiting", why=f"waits for {over.change.kind}")
 
-    return tuple(one(d) for d in decisions)
+    return tuple(wait(d) for d in decisions)
 
 
 def follow_keys(decisions: Sequence[Decision]) -> tuple[Decision, ...]:
@@ -164,7 +164,7 @@ def follow_keys(decisions: Sequence[Decision]) -> tuple[Decision, ...]:
     keys = _keys(decisions)
     row_ids = {d.change.table: d for d in keys.values() if isinstance(d.change, KeyChanged) and _with_row_id(d.change)}
 
-    def one(decision: Decision) -> Decision:
+    def follow(decision: Decision) -> Decision:
         change = decision.change
         over = keys.get((change.table, change.before.name)) if isinstance(change, ColumnRetyped) else None
         if isinstance(change, ColumnAdded | ColumnRemoved | ColumnNullability):
@@ -172,7 +172,7 @@ def follow_keys(decisions: Sequence[Decision]) -> tuple[Decision, ...]:
             over = over if over is not None and _goes_with(change, over) else None
         return decision if over is None else _with_its_key(decision, over)
 
-    return tuple(map(one, decisions)) if keys else tuple(decisions)
+    return tuple(map(follow, decisions)) if keys else tuple(decisions)
 
 
 def _with_row_id(change: KeyChanged) -> bool:

@@ -35,16 +35,16 @@ def limit_columns(decisions: Sequence[Decision], most: int, pending: Collection[
     counted. What a person has accepted is not counted either.
     """
     total = Counter(d.change.table for d in decisions if _is_new(d) and isinstance(d.change, ColumnAdded))
-    taken: Counter[Ref] = Counter()
+    let_in: Counter[Ref] = Counter()
     out = []
     for place, decision in enumerate(decisions):
         change = decision.change
         if not (_is_new(decision) and isinstance(change, ColumnAdded)):
             out.append(decision)
-        elif place in pending or taken[change.table] >= most:
+        elif place in pending or let_in[change.table] >= most:
             out.append(_over(decision, total[change.table], most))
         else:
-            taken[change.table] += 1
+            let_in[change.table] += 1
             out.append(decision)
     return tuple(out)
 
@@ -122,12 +122,12 @@ def chosen_type(
     if accepted and accepted.native and _source_type(before).fullmatch(accepted.native):
         before = ""  # a source type, which may be another one by now
     for name in (column.name, before):
-        if (found := of_table.get(name)) is not None:
-            return name, found
+        if (chosen := of_table.get(name)) is not None:
+            return name, chosen
     for types in (of_table, of_connection):
-        for pattern, found in types.items():
+        for pattern, chosen in types.items():
             if column.native and _source_type(pattern).fullmatch(column.native):
-                return pattern, found
+                return pattern, chosen
     return None
 
 
@@ -144,14 +144,14 @@ def with_types(
     renamed keeps its type, where it has an id."""
     if not of_table and not of_connection:
         return table
-    known = {c.id: c for c in accepted.live if c.id} if accepted else {}
+    by_id = {c.id: c for c in accepted.live if c.id} if accepted else {}
     own_types, common = ({name: parse(text) for name, text in texts.items()} for texts in (of_table, of_connection))
 
-    def one(column: Column) -> Column:
-        kind = chosen_type(column, own_types, common, known.get(column.id or ""))
+    def typed(column: Column) -> Column:
+        kind = chosen_type(column, own_types, common, by_id.get(column.id or ""))
         return column if kind is None else replace(column, type=kind[1], note=f"{CHOSEN}{kind[0]}")
 
-    return replace(table, columns=tuple(map(one, table.columns)))
+    return replace(table, columns=tuple(map(typed, table.columns)))
 
 
 def is_type_choice(change: Change) -> bool:
@@ -205,7 +205,7 @@ def text_sentences(columns: Iterable[tuple[str, Column]]) -> tuple[str, ...]:
     for path, column in columns:
         if is_text_for_want_of_a_type(column):
             by_native.setdefault(column.native, []).append((path, column))
-    return tuple(_sentence(native, found) for native, found in sorted(by_native.items()))
+    return tuple(_sentence(native, columns_of_type) for native, columns_of_type in sorted(by_native.items()))
 
 
 def _sentence(native: str, columns: list[tuple[str, Column]]) -> str:

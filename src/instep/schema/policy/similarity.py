@@ -64,11 +64,11 @@ def _add(
     owner[0], at = row, 0
     least, way, done = [inf] * (width + 1), [0] * (width + 1), [False] * (width + 1)
     while owner[at]:
-        done[at], here, delta, following = True, owner[at], inf, 0
+        done[at], assigned, delta, following = True, owner[at], inf, 0
         for j in range(1, width + 1):
             if done[j]:
                 continue
-            cost = -scores[here - 1][j - 1] - rows[here] - columns[j]
+            cost = -scores[assigned - 1][j - 1] - rows[assigned] - columns[j]
             if cost < least[j]:
                 least[j], way[j] = cost, at
             if least[j] < delta:
@@ -203,8 +203,8 @@ def candidates(changes: Iterable[Change], *, refused: Collection[str] = ()) -> t
     """Return the pairs that may be renames, the likeliest first; `refused` are content keys of renames that a person
     has rejected. At most 400 pairs a table are looked at."""
     changes = tuple(changes)
-    found = [c for c in (*_columns(changes), *_tables(changes)) if key(c.rename) not in refused]
-    return tuple(sorted(found, key=lambda c: -c.schema))
+    pairs = [c for c in (*_columns(changes), *_tables(changes)) if key(c.rename) not in refused]
+    return tuple(sorted(pairs, key=lambda c: -c.schema))
 
 
 def _columns(changes: Sequence[Change]) -> Iterator[Candidate]:
@@ -219,9 +219,9 @@ def _columns(changes: Sequence[Change]) -> Iterator[Candidate]:
         old, new = _places(gone[table]), _places(added[table])
         pairs = [(a, b) for a in gone[table] for b in added[table] if fitting(a.before.type, b.after.type)]
         for a, b in pairs[:_PAIRS]:
-            here, there = old.get(a.before.name), new.get(b.after.name)
-            same_gap = here is not None and there is not None and here[0] == there[0]
-            yield _column_pair(a, b, same_gap and here == there, same_gap)
+            before_place, after_place = old.get(a.before.name), new.get(b.after.name)
+            same_gap = before_place is not None and after_place is not None and before_place[0] == after_place[0]
+            yield _column_pair(a, b, same_gap and before_place == after_place, same_gap)
 
 
 def _places(changes: Sequence[ColumnRemoved] | Sequence[ColumnAdded]) -> dict[str, tuple[int, int]]:
@@ -291,18 +291,18 @@ def _table_pair(gone: TableRemoved, new: TableAdded) -> Candidate:
 def with_sample(candidate: Candidate, sample: Sample | None = None) -> RenameInference:
     """Return the pair with what its data says. Columns that are all NULL, constant or flags gain nothing by their data;
     values that differ count against every pair."""
-    made = RenameInference(
+    inference = RenameInference(
         candidate.removed, candidate.added, candidate.rename, candidate.schema, candidate.signs, sample=sample
     )
     if sample is None:
-        return made
+        return inference
     if not sample.sampled:
-        return replace(made, evidence=(*made.evidence, sample.note)) if sample.note else made
+        return replace(inference, evidence=(*inference.evidence, sample.note)) if sample.note else inference
     mute = _reason_inconclusive(candidate, sample)
     score = _score(candidate.schema, sample, bool(mute))
     proven = not mute and sample.by == "key" and sample.rows >= ENOUGH
     evidence = (*_data_lines(sample), *([mute] if mute else []), *candidate.signs)
-    return replace(made, score=score, evidence=evidence, proven=proven)
+    return replace(inference, score=score, evidence=evidence, proven=proven)
 
 
 def _reason_inconclusive(candidate: Candidate, sample: Sample) -> str:
@@ -347,10 +347,10 @@ def _data_lines(sample: Sample) -> Iterator[str]:
 
 
 def select_inferences(
-    found: Iterable[Candidate], threshold: Callable[[Change], float], samples: Samples | None = None
+    pairs: Iterable[Candidate], threshold: Callable[[Change], float], samples: Samples | None = None
 ) -> tuple[RenameInference, ...]:
     """Return the pairs with the best total score, each change in at most one, those below the threshold left out."""
-    weighed = [with_sample(c, (samples or {}).get(key(c.rename))) for c in found]
+    weighed = [with_sample(c, (samples or {}).get(key(c.rename))) for c in pairs]
     good = [s for s in weighed if s.score >= threshold(s.rename)]
     groups = groupby(sorted(good, key=_group), key=_group)
     chosen = [s for _, group in groups for s in _chosen(list(group))]
@@ -385,8 +385,8 @@ def threshold_of(policy: Policy) -> Callable[[Change], float]:
 
     def threshold(change: Change) -> float:
         override = override_of(change, policy)
-        given = Modifiers().with_changes(policy.modifiers)
-        return (given.with_changes(override.modifiers) if override else given).rename_threshold
+        modifiers = Modifiers().with_changes(policy.modifiers)
+        return (modifiers.with_changes(override.modifiers) if override else modifiers).rename_threshold
 
     return threshold
 
@@ -489,9 +489,9 @@ def words(name: str) -> tuple[str, ...]:
 
 def _by_words(left: Sequence[str], right: Sequence[str]) -> float:
     """Return each word with the one that is most like it on the other side."""
-    there = [max(_word(a, b) for b in right) for a in left]
+    forth = [max(_word(a, b) for b in right) for a in left]
     back = [max(_word(b, a) for a in left) for b in right]
-    return sum([*there, *back]) / (len(there) + len(back))
+    return sum([*forth, *back]) / (len(forth) + len(back))
 
 
 def _word(a: str, b: str) -> float:
@@ -508,8 +508,8 @@ def _shortens(short: str, long: str) -> bool:
         return False
     if long.startswith(short):
         return True
-    rest = iter(long)
-    return short[-1] == long[-1] and all(letter in rest for letter in short)
+    letters = iter(long)
+    return short[-1] == long[-1] and all(letter in letters for letter in short)
 
 
 def _initials(short: Sequence[str], long: Sequence[str]) -> bool:

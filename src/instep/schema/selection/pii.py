@@ -73,8 +73,8 @@ def by_name(name: str) -> str:
     for kind, phrase in _PHRASES:
         for at in range(len(parts) - len(phrase) + 1):
             if parts[at : at + len(phrase)] == phrase:
-                rest = (*parts[:at], *parts[at + len(phrase) :])
-                if not NEUTRAL.intersection(rest):
+                others = (*parts[:at], *parts[at + len(phrase) :])
+                if not NEUTRAL.intersection(others):
                     return kind
     return ""
 

@@ -152,5 +152,5 @@ def unmatched(selection: Selection, catalog: Catalog) -> tuple[str, ...]:
     return tuple(dict.fromkeys(missing))
 
 
-def _first(found: Iterable[Pattern], path: str) -> Pattern | None:
-    return next((p for p in found if p.matches(path)), None)
+def _first(patterns: Iterable[Pattern], path: str) -> Pattern | None:
+    return next((p for p in patterns if p.matches(path)), None)
