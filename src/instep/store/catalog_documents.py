@@ -33,15 +33,15 @@ class CatalogDocument:
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> CatalogDocument:
         """Return the document of a catalog."""
-        tables = {(one["schema"], one["name"]): one for one in document.get("tables", ())}
-        return cls(tables, {ref: table_from_dict({**one, "columns": ()}) for ref, one in tables.items()})
+        tables = {(table["schema"], table["name"]): table for table in document.get("tables", ())}
+        return cls(tables, {ref: table_from_dict({**table, "columns": ()}) for ref, table in tables.items()})
 
     @cached_property
     def names(self) -> Mapping[Ref, frozenset[str]]:
         """The names of the columns that are read, by table."""
         return {
-            ref: frozenset(c["name"] for c in one["columns"] if not c.get("retained"))
-            for ref, one in self.tables.items()
+            ref: frozenset(c["name"] for c in table["columns"] if not c.get("retained"))
+            for ref, table in self.tables.items()
         }
 
     @cached_property
@@ -50,23 +50,23 @@ class CatalogDocument:
         tables = {ref: why for ref in self.tables if (why := flaw_of(ref[1]) or (ref[0] and flaw_of(ref[0])))}
         every = {name for own in self.names.values() for name in own}
         flawed = {name: why for name in every if (why := flaw_of(name))}
-        found: dict[tuple[str, ...], str] = {ref: f"it {why}" for ref, why in tables.items()}
+        flaws: dict[tuple[str, ...], str] = {ref: f"it {why}" for ref, why in tables.items()}
         for ref, own in self.names.items() if flawed else ():
-            found |= {(*ref, one): f"it {flawed[one]}" for one in own if one in flawed}
-        return found
+            flaws |= {(*ref, column): f"it {flawed[column]}" for column in own if column in flawed}
+        return flaws
 
     def matching(self, patterns: tuple[Pattern, ...]) -> Mapping[Ref, frozenset[str]]:
         """Return the columns outside keys that one of these patterns matches, by table. The last answer is cached."""
         if patterns not in self._matches:
-            found = {ref: _matched(patterns, ".".join(filter(None, ref)), one) for ref, one in self.tables.items()}
+            matches = {ref: _matched(patterns, ".".join(filter(None, ref)), t) for ref, t in self.tables.items()}
             self._matches.clear()
-            self._matches[patterns] = {ref: names for ref, names in found.items() if names}
+            self._matches[patterns] = {ref: names for ref, names in matches.items() if names}
         return self._matches[patterns]
 
     def table(self, ref: Ref) -> Table | None:
         """Return a table with its columns; None if it is not in the catalog."""
-        found = self.tables.get(ref)
-        return None if found is None else table_from_dict(found)
+        document = self.tables.get(ref)
+        return None if document is None else table_from_dict(document)
 
     def catalog(self, refs: Collection[Ref]) -> Catalog:
         """Return all tables; only these have their columns."""
@@ -75,7 +75,7 @@ class CatalogDocument:
 
 
 def _matched(patterns: tuple[Pattern, ...], path: str, table: Mapping[str, Any]) -> frozenset[str]:
-    names = (one["name"] for one in table["columns"] if not one.get("key"))
+    names = (column["name"] for column in table["columns"] if not column.get("key"))
     return frozenset(name for name in names if any(pattern.matches(f"{path}.{name}") for pattern in patterns))
 
 

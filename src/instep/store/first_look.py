@@ -10,11 +10,11 @@ from instep.store.store import Store
 def first_look(store: Store, connection: str, now: Catalog, identity: str) -> FirstLook:
     """Return what the source had when it was first seen, against what it has now; a detection that found no table
     does not count. Ids of another server (`identity`) prove nothing."""
-    known, seen = store.connections.get(connection), now
+    stored, seen = store.connections.get(connection), now
     for version in reversed(store.schemas.history(connection, "source")):
         first = store.schemas.catalog(connection, "source", version.version)
         if first.tables:
             same = version.identity == identity
             seen, now = (first, now) if same else (by_names(first), by_names(now))
             break
-    return FirstLook.of(seen, now, configured=bool(known and known.configured))
+    return FirstLook.of(seen, now, configured=bool(stored and stored.configured))

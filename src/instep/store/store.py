@@ -66,14 +66,14 @@ class Installation:
 
     def id(self) -> str:
         """Return the id; it is made when it is first asked for, and goes with a backup."""
-        if found := self.known():
-            return found
+        if existing := self.known():
+            return existing
         with self._db.write() as transaction:
-            if found := str(transaction.execute(_ID).scalar() or ""):  # another process was first
-                return found
-            made = secrets.token_hex(8)
-            transaction.execute(insert(installation).values(id=made))
-            return made
+            if existing := str(transaction.execute(_ID).scalar() or ""):  # another process was first
+                return existing
+            new = secrets.token_hex(8)
+            transaction.execute(insert(installation).values(id=new))
+            return new
 
 
 def utc_now() -> datetime:
@@ -163,12 +163,12 @@ class Store:
         return self._db.file
 
     def reason_unusable(self) -> str:
-        """Return why this program must not use the store any more, "" if it may: a newer one may have upgraded it."""
+        """Return why this program must no longer use the store, "" if it may: a newer one may have upgraded it."""
         with self._db.read() as transaction:
-            found = version(transaction)
-        if found == HEAD:
+            revision = version(transaction)
+        if revision == HEAD:
             return ""
-        return f"the store is at version {found} now, and this process knows {HEAD}: start it again with that instep"
+        return f"the store is at version {revision} now, and this process knows {HEAD}: start it again with that instep"
 
     def clock_skew(self) -> float:
         """Return the seconds by which the database's clock differs from the one that leases go by here; a file has
@@ -176,8 +176,8 @@ class Store:
         if self._db.file:
             return 0.0
         with self._db.read() as transaction:
-            there: datetime = transaction.execute(select(func.clock_timestamp())).scalar_one()
-        return abs((there - self._db.now()).total_seconds())
+            database_time: datetime = transaction.execute(select(func.clock_timestamp())).scalar_one()
+        return abs((database_time - self._db.now()).total_seconds())
 
     def copied(self, file: Path) -> Store:
         """Return a store of its own, in a new SQLite file, with all that this one holds now."""

@@ -93,10 +93,10 @@ def upgrade(database: Database) -> tuple[str, str]:
 
 def _whole(source: Path, target: Path) -> None:
     url = f"{source.resolve().as_uri()}?mode=ro"
-    with closing(sqlite3.connect(url, uri=True)) as there, closing(sqlite3.connect(target)) as here:
-        there.backup(here, pages=_PAGES)
-        here.execute("PRAGMA journal_mode = DELETE")
-        result = here.execute("PRAGMA integrity_check").fetchone()[0]
+    with closing(sqlite3.connect(url, uri=True)) as original, closing(sqlite3.connect(target)) as copy:
+        original.backup(copy, pages=_PAGES)
+        copy.execute("PRAGMA journal_mode = DELETE")
+        result = copy.execute("PRAGMA integrity_check").fetchone()[0]
     if result != "ok":
         raise ConnectError(f"{source} is damaged: {result}", hint="restore an earlier backup")
 
@@ -150,9 +150,9 @@ def dump(database: Database) -> Iterator[str]:
     digest, counts = hashlib.sha256(), dict[str, int]()
 
     def line(data: Any) -> str:
-        made = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-        digest.update(made.encode() + b"\n")
-        return made
+        text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+        digest.update(text.encode() + b"\n")
+        return text
 
     with database.snapshot() as connection:
         yield line({"format": FORMAT, "version": migrate.version(connection), "at": database.now().isoformat()})
@@ -172,15 +172,15 @@ def restore(database: Database, lines: Iterable[str], *, replace: bool = False) 
 
     ProjectError if the dump is damaged or of a newer version; Conflict if the store is in use, unless `replace`;
     Blocked while something runs in it."""
-    given = iter(lines)
+    remaining = iter(lines)
     with database.write() as connection:
         _check_free(database, connection, replace)
         reader = _DumpReader(connection)
-        head = reader.json(next(given, ""))
+        head = reader.json(next(remaining, ""))
         if not isinstance(head, dict) or head.get("format") != FORMAT:
             raise ProjectError("this is not a backup of a store", hint="name a file that `instep db backup` has made")
         _build(connection, str(head["version"]))
-        end = reader.tables(given)
+        end = reader.tables(remaining)
         if reader.counts != end["end"]["rows"]:
             raise ProjectError("the backup is damaged: rows are missing", hint=_AGAIN)
         for table, number in end["end"]["numbers"].items():
@@ -205,16 +205,16 @@ def _check_free(database: Database, connection: Connection, replace: bool) -> No
     if not version:
         return
     migrate.check(database, version)
-    there = set(inspect(connection).get_table_names())
+    existing = set(inspect(connection).get_table_names())
     for table in (runs, jobs):
         alive = select(func.count()).where(table.c.status == "running", table.c.lease_until > database.now())
-        if table.name in there and connection.execute(alive).scalar():
+        if table.name in existing and connection.execute(alive).scalar():
             raise Blocked(
                 f"the store {database.place} has {table.name} under way",
                 hint="wait for them, or stop server and workers",
             )
-    known = [table for table in IN_USE if table.name in there]  # it may be of an older version
-    used = any(connection.execute(select(func.count()).select_from(table)).scalar() for table in known)
+    tables = [table for table in IN_USE if table.name in existing]  # it may be of an older version
+    used = any(connection.execute(select(func.count()).select_from(table)).scalar() for table in tables)
     if used and not replace:
         raise Conflict(f"the store {database.place} is in use", hint="make a backup of it, then restore with --replace")
 
@@ -249,31 +249,31 @@ class _DumpReader:
 
     def json(self, line: str) -> Any:
         try:
-            found = json.loads(line)
+            value = json.loads(line)
         except ValueError:
             raise ProjectError("the backup is damaged: a line is not JSON", hint=_AGAIN) from None
         self._digest.update(line.rstrip("\n").encode() + b"\n")
-        return found
+        return value
 
     def tables(self, lines: Iterator[str]) -> Mapping[str, Any]:
         """Read all rows; answers the last line."""
-        known = MetaData()
-        known.reflect(self.connection)
+        existing = MetaData()
+        existing.reflect(self.connection)
         table, columns, rows = None, list[Column[Any]](), list[dict[str, Any]]()
         for line in lines:
             before = self._digest.hexdigest()
-            found = self.json(line)
-            if isinstance(found, list):
-                rows.append({c.name: _read(c, value) for c, value in zip(columns, found, strict=True)})
-            if isinstance(found, dict) or len(rows) == BATCH:
+            entry = self.json(line)
+            if isinstance(entry, list):
+                rows.append({c.name: _read(c, value) for c, value in zip(columns, entry, strict=True)})
+            if isinstance(entry, dict) or len(rows) == BATCH:
                 self._insert(table, rows)
                 rows = []
-            if isinstance(found, dict) and "end" in found:
-                if found.get("sha256") != before:
+            if isinstance(entry, dict) and "end" in entry:
+                if entry.get("sha256") != before:
                     raise ProjectError("the backup is damaged: its digest is another one", hint=_AGAIN)
-                return found
-            if isinstance(found, dict):
-                table, columns = _table(known, found)
+                return entry
+            if isinstance(entry, dict):
+                table, columns = _table(existing, entry)
                 self.counts[table.name] = 0
         raise ProjectError("the backup is damaged: its end is missing", hint=_AGAIN)
 
@@ -283,9 +283,9 @@ class _DumpReader:
             self.counts[table.name] += len(rows)
 
 
-def _table(known: MetaData, found: Mapping[str, Any]) -> tuple[Table, list[Column[Any]]]:
-    table = known.tables.get(str(found.get("table")))
-    names = found.get("columns", [])
+def _table(existing: MetaData, entry: Mapping[str, Any]) -> tuple[Table, list[Column[Any]]]:
+    table = existing.tables.get(str(entry.get("table")))
+    names = entry.get("columns", [])
     if table is None or not set(names) <= set(table.columns.keys()):
         raise ProjectError("the backup is damaged: it has other tables than its version", hint=_AGAIN)
     return table, [table.columns[name] for name in names]
@@ -307,8 +307,8 @@ def _numbered() -> list[str]:
 def _numbers(connection: Connection) -> dict[str, int]:
     """Return the last number that each table has given out, to a row that may be gone."""
     if connection.dialect.name == "sqlite":
-        found = connection.execute(text("SELECT name, seq FROM sqlite_sequence")).all()
-        return {name: int(number) for name, number in found if name in _numbered()}
+        sequences = connection.execute(text("SELECT name, seq FROM sqlite_sequence")).all()
+        return {name: int(number) for name, number in sequences if name in _numbered()}
     return {name: number for name in _numbered() if (number := _last(connection, name))}
 
 

@@ -26,8 +26,8 @@ def state_problem(document: Mapping[str, Any]) -> str:
 
 def _problems(document: Mapping[str, Any]) -> Iterator[str]:
     if strange := [name for name in document if name not in _KNOWN]:
-        known = [name for name in _KNOWN if name not in BESIDE_ROWS]
-        yield f"`{str(strange[0])[:100]}` is no part of it: it has {', '.join(known)}"
+        allowed = [name for name in _KNOWN if name not in BESIDE_ROWS]
+        yield f"`{str(strange[0])[:100]}` is no part of it: it has {', '.join(allowed)}"
     if document.get("airbyte", 1) != 1:
         yield "`airbyte`, the version of its form, is not 1"
     kind = document.get("type", "")
@@ -37,26 +37,26 @@ def _problems(document: Mapping[str, Any]) -> Iterator[str]:
         if document.get(name) is not None and kind != own:
             yield f"`{name}` counts for the type {own} alone"
     streams = document.get("streams", [])
-    for at, one in enumerate(streams if isinstance(streams, list) else [streams]):
-        yield from _stream_problems(one, f"streams[{at}]" if isinstance(streams, list) else "streams")
+    for at, entry in enumerate(streams if isinstance(streams, list) else [streams]):
+        yield from _stream_problems(entry, f"streams[{at}]" if isinstance(streams, list) else "streams")
     for name, length in _NUMBERED.items():
         entries = document.get(name, [])
-        if not isinstance(entries, list) or not all(_is_numbered(one, length) for one in entries):
+        if not isinstance(entries, list) or not all(_is_numbered(entry, length) for entry in entries):
             form = "[namespace, name, number, replaces]" if length == 4 else "[namespace, name, number]"
             yield f"`{name}` is no list of {form}"
 
 
-def _stream_problems(one: Any, path: str) -> Iterator[str]:
-    if not isinstance(one, dict):
+def _stream_problems(stream: Any, path: str) -> Iterator[str]:
+    if not isinstance(stream, dict):
         yield f"`{path}` is not an object with `name` and `state`"
         return
-    if not isinstance(one.get("name"), str) or not one["name"]:
+    if not isinstance(stream.get("name"), str) or not stream["name"]:
         yield f"`{path}.name` is not a text"
-    if not isinstance(one.get("namespace", ""), str | None):
+    if not isinstance(stream.get("namespace", ""), str | None):
         yield f"`{path}.namespace` is not a text"
-    if one.get("state") is None:
+    if stream.get("state") is None:
         yield f"`{path}.state` is missing: leave the stream out if it is to begin with its first record"
-    if strange := one.keys() - {"name", "namespace", "state"}:
+    if strange := stream.keys() - {"name", "namespace", "state"}:
         yield f"`{path}.{min(map(str, strange))[:100]}` is no part of it"
 
 
@@ -80,23 +80,23 @@ def restarted(state: Mapping[str, Any]) -> dict[str, Any]:
     return {"airbyte": 1, **left} if left else {}
 
 
-def changed_state(known: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def changed_state(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     """Return the state that a person sets, as it is saved: the configuration beside it and the numbers that it leaves
     out stay, and the rows of a stream that begins again by it replace those that are there."""
-    numbers = {name: known[name] for name in _NUMBERED if name in known and not state_problem({name: known[name]})}
-    found = {**numbers, **{name: value for name, value in given.items() if name not in BESIDE_ROWS}}
-    if again := _with_state(known) - _with_state(found):
-        records = {(s, n): (number, replaces) for s, n, number, replaces in found.get("records", ())}
+    numbers = {name: old[name] for name in _NUMBERED if name in old and not state_problem({name: old[name]})}
+    changed = {**numbers, **{name: value for name, value in new.items() if name not in BESIDE_ROWS}}
+    if again := _with_state(old) - _with_state(changed):
+        records = {(s, n): (number, replaces) for s, n, number, replaces in changed.get("records", ())}
         records |= {ref: (records.get(ref, (0, True))[0], True) for ref in again}
-        found["records"] = [[*ref, *one] for ref, one in sorted(records.items())]
-    return found | {name: known[name] for name in BESIDE_ROWS if name in known}
+        changed["records"] = [[*ref, *entry] for ref, entry in sorted(records.items())]
+    return changed | {name: old[name] for name in BESIDE_ROWS if name in old}
 
 
 def _with_state(document: Mapping[str, Any]) -> set[Ref]:
     """Return the streams that do not begin with their first record."""
     if state_problem(document):
         return set()
-    streams = {(one.get("namespace") or "", one["name"]) for one in document.get("streams", ())}
+    streams = {(stream.get("namespace") or "", stream["name"]) for stream in document.get("streams", ())}
     if document.get("legacy") is not None or (document.get("shared") is not None and not streams):
         return {(s, n) for s, n, _ in document.get("generations", ())}
     return streams

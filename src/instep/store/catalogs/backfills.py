@@ -186,17 +186,17 @@ class Backfills:
         """Return the columns that backfills have brought into all rows of these tables, since what their loads have
         read was recorded last: an earlier one may have been of another column of that name. A table without any is
         left out."""
-        c, known = backfills.c, loaded_columns.c
+        c, loads = backfills.c, loaded_columns.c
         done = (c.connection == connection, c.status == "done", c.scope != "since", c.column_name != "")
-        same = (known.connection == connection, known.table_schema == c.table_schema, known.table_name == c.table_name)
-        recorded = exists().where(*same, known.at > c.ended)
+        same = (loads.connection == connection, loads.table_schema == c.table_schema, loads.table_name == c.table_name)
+        recorded = exists().where(*same, loads.at > c.ended)
         query = select(c.table_schema, c.table_name, c.column_name).where(*done, ~recorded).distinct()
-        found: dict[tuple[str, str], set[str]] = {}
+        filled: dict[tuple[str, str], set[str]] = {}
         with self._db.read() as transaction:
             for these in of_tables(backfills, tables):
                 for schema, table, column in transaction.execute(query.where(these)):
-                    found.setdefault((schema, table), set()).add(column)
-        return found
+                    filled.setdefault((schema, table), set()).add(column)
+        return filled
 
 
 def _backfill(row: Row[Any]) -> Backfill:
@@ -219,9 +219,9 @@ class Watermarks:
         with self._db.read() as transaction:
             return {(row.table_key, row.column_key): row.cursor for row in transaction.execute(query)}
 
-    def add(self, connection: str, found: Mapping[Seen, str]) -> None:
+    def add(self, connection: str, cursors: Mapping[Seen, str]) -> None:
         """Add watermarks for columns that have none; an existing one is kept."""
-        fresh = {seen: cursor for seen, cursor in found.items() if seen not in self.of(connection)}
+        fresh = {seen: cursor for seen, cursor in cursors.items() if seen not in self.of(connection)}
         if not fresh:
             return
         with self._db.write(connection) as transaction:

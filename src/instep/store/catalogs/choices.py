@@ -51,12 +51,12 @@ class Switches:
             now = self._db.now()
             transaction.execute(insert(switches), [_row(connection, s, who=who, at=now) for s in last.values()])
 
-    def list_off(self, connection: str, found: Sequence[Switch]) -> None:
+    def list_off(self, connection: str, left_out: Sequence[Switch]) -> None:
         """Record these objects as left out by policy, beside what people have chosen about them."""
-        known = {(*s.ref, s.column): s for s in self.of(connection)} if found else {}
-        places = {(*s.ref, s.column): s for s in found}
-        new = [s for place, s in places.items() if place not in known]
-        again = [s for place, s in places.items() if place in known and not known[place].listed_off]
+        existing = {(*s.ref, s.column): s for s in self.of(connection)} if left_out else {}
+        places = {(*s.ref, s.column): s for s in left_out}
+        new = [s for place, s in places.items() if place not in existing]
+        again = [s for place, s in places.items() if place in existing and not existing[place].listed_off]
         with self._db.write(connection) as transaction:
             if new:
                 ensure(transaction, connection, now := self._db.now())
@@ -64,10 +64,10 @@ class Switches:
             for switch in again:
                 transaction.execute(update(switches).where(*_about(connection, switch)).values(listed_off=True))
 
-    def let_in(self, connection: str, found: Sequence[Switch]) -> None:
+    def let_in(self, connection: str, left_out: Sequence[Switch]) -> None:
         """Take back that these objects were left out by policy; what people have chosen about them stays."""
         with self._db.write(connection) as transaction:
-            for switch in found:
+            for switch in left_out:
                 if not switch.is_chosen:
                     _remove(transaction, connection, switch)
                 else:
@@ -183,8 +183,8 @@ class Choices:
         """Return all that was chosen in a connection, by table and what it is about."""
         query = select(table_choices).where(table_choices.c.connection == connection)
         with self._db.read() as transaction:
-            found = [_choice(row) for row in transaction.execute(query)]
-        return {(choice.table, choice.what): choice for choice in found}
+            choices = [_choice(row) for row in transaction.execute(query)]
+        return {(choice.table, choice.what): choice for choice in choices}
 
     def move(self, connection: str, moves: Mapping[Ref, Ref]) -> None:
         """Move choices to the new names of renamed tables; all at once, names may be swapped."""

@@ -135,7 +135,7 @@ class ConnectionStatus(LoadStatus):
     def shortened(self) -> ConnectionStatus:
         """Return the status with the first entries of each list, and the number of the others."""
         lists = {name: getattr(self, name) for name in SHORTENED}
-        more = {name: len(one) - LISTED for name, one in lists.items() if len(one) > LISTED}
+        more = {name: len(entries) - LISTED for name, entries in lists.items() if len(entries) > LISTED}
         short: dict[str, Any] = {
             name: dict(islice(lists[name].items(), LISTED)) if name == "quarantine" else lists[name][:LISTED]
             for name in more

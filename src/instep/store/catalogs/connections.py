@@ -110,14 +110,14 @@ def _recorded_of(table: Table, name: str) -> ColumnElement[bool] | None:
 
 def _check_unmoved(transaction: Connection, name: str, destination: str, namespace: str) -> None:
     c = destination_names.c
-    taken = transaction.execute(select(c.destination).where(c.connection == name).limit(1)).first()
-    if taken and taken.destination != destination:
+    loaded = transaction.execute(select(c.destination).where(c.connection == name).limit(1)).first()
+    if loaded and loaded.destination != destination:
         raise Blocked(
-            f"connection {name}: its tables are already loaded into destination {taken.destination!r}",
+            f"connection {name}: its tables are already loaded into destination {loaded.destination!r}",
             hint=f"give it that destination again in instep.yml, and add a new connection for {destination!r}",
         )
     stored = transaction.execute(select(connections.c.namespace).where(connections.c.name == name)).scalar()
-    if taken and stored and stored != namespace:
+    if loaded and stored and stored != namespace:
         raise Blocked(
             f"connection {name}: its tables are already loaded into namespace {stored!r}, which stays",
             hint=f"write `namespace: {stored}` under it in instep.yml, and add a new connection for {namespace!r}",

@@ -1,25 +1,22 @@
 """States of connectors: the last checkpoint whose rows are at the destination.
 
-A state may hold tokens of the connector's own: it is shown only where it is asked for, never in a log or an error, and
-sealed like a secret where there are master keys. `key` is the id of the one that has wrapped its data key, "" for one
-in clear.
+A state may hold tokens of the connector's own: it is shown only where it is asked for, never in a log or an error.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import func, insert, select
+from sqlalchemy import insert, select
 
 from instep.errors import Fenced, ProjectError
 from instep.store.catalogs.connections import ensure
-from instep.store.engine.database import Database
-from instep.store.engine.keyring import Keyring, Sealed, SecretPlace, rewrap, seal, unseal
+from instep.store.catalogs.sealed_states import SealedStates
 from instep.store.tables.catalogs import connector_pending, connector_states
 
 Ref = tuple[str, str]
@@ -50,11 +47,10 @@ class PendingOperations:
     """Half of the key to its files."""
 
 
-class ConnectorStates:
-    """States are sealed with `keys`, unless there are none or everybody knows them; any of them opens one."""
+class ConnectorStates(SealedStates):
+    """The states of connectors, with what they have declared and their pending operations."""
 
-    def __init__(self, database: Database, keys: Callable[[], Keyring | None] = lambda: None) -> None:
-        self._db, self._keys = database, keys
+    table, field = connector_states, "/state"
 
     def of(self, connection: str) -> OneConnector:
         return OneConnector(self, connection)
@@ -72,62 +68,24 @@ class ConnectorStates:
             row = transaction.execute(query).first()
         if row is None:
             return ConnectorState()
-        sealed = Sealed(row.key, row.wrapped, row.state)
-        text = unseal(self._keyring(connection), _place(connection), sealed) if row.key else row.state
-        return ConnectorState(json.loads(text or "{}"), row.run, row.fence, row.at)
-
-    def _keyring(self, connection: str) -> Keyring:
-        if (keys := self._keys()) is None:
-            raise ProjectError(
-                f"connection {connection}: its connector's state is sealed, and there are no master keys here",
-                hint="set INSTEP_KEYS, or use the key file of the server",
-            )
-        return keys
+        return ConnectorState(self._open(connection, row), row.run, row.fence, row.at)
 
     def save(self, connection: str, state: Mapping[str, Any], *, run: str = "", fence: int = 0) -> None:
         """Raise Fenced if a later run has saved one. Without a run it is a person's, which any run may replace."""
         query = select(connector_states.c.fence).where(connector_states.c.connection == connection)
         with self._db.read() as transaction:
-            known: int = transaction.execute(query).scalar() or 0
-        if run and known > fence:
+            last: int = transaction.execute(query).scalar() or 0
+        if run and last > fence:
             raise Fenced(f"connection {connection}: a later run has saved the connector's state")
-        text = _text(connection, state)
-        sealed = Sealed("", "", text)
-        if (keys := self._keys()) is not None and not keys.insecure:
-            sealed = seal(keys, _place(connection), text)
-        values = {"state": sealed.value, "key": sealed.key, "wrapped": sealed.wrapped}
-        self._put(connection, {**values, "run": run, "fence": max(fence, known)})
-
-    def by_key(self) -> Mapping[str, int]:
-        """Return how many states each master key has sealed."""
-        c = connector_states.c
-        query = select(c.key, func.count()).where(c.key != "").group_by(c.key).order_by(c.key)
-        with self._db.read() as transaction:
-            return {row[0]: row[1] for row in transaction.execute(query)}
-
-    def rotate(self) -> int:
-        """Wrap the data keys of all states with the current master key; answers how many were not yet. A state that
-        a run saves meanwhile is left as it is: the run has the key that it was started with."""
-        if (keys := self._keys()) is None:
-            return 0
-        c, done = connector_states.c, 0
-        query = select(c.connection, c.state, c.key, c.wrapped).where(c.key.not_in(["", keys.current]))
-        with self._db.read() as transaction:
-            found = transaction.execute(query).all()
-        for row in found:
-            made = rewrap(keys, _place(row.connection), Sealed(row.key, row.wrapped, row.state))
-            same = (c.connection == row.connection, c.wrapped == row.wrapped)
-            values = {"key": made.key, "wrapped": made.wrapped}
-            with self._db.write() as transaction:
-                done += transaction.execute(connector_states.update().where(*same).values(**values)).rowcount
-        return done
+        values = self._seal(connection, _text(connection, state))
+        self._put(connection, {**values, "run": run, "fence": max(fence, last)})
 
     def shape(self, connection: str) -> Mapping[str, Any]:
         """Return the connector's declarations and columns so far: see sources/connector/seen.py; {} at first."""
         query = select(connector_states.c.shape).where(connector_states.c.connection == connection)
         with self._db.read() as transaction:
-            found: Mapping[str, Any] | None = transaction.execute(query).scalar()
-        return found or {}
+            shape: Mapping[str, Any] | None = transaction.execute(query).scalar()
+        return shape or {}
 
     def keep_shape(self, connection: str, shape: Mapping[str, Any]) -> None:
         self._put(connection, {"shape": dict(shape)})
@@ -232,7 +190,3 @@ def _text(connection: str, state: Mapping[str, Any]) -> str:
             f"connection {connection}: the connector's state cannot be kept: {error}",
             hint="write null or a text instead",
         ) from None
-
-
-def _place(connection: str) -> SecretPlace:
-    return SecretPlace("connector", connection, "/state", 1)

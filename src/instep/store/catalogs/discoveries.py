@@ -84,7 +84,7 @@ class Discoveries:
         """Return what is not read of the sources of these connections, and why; without those of which all is read."""
         query = select(discoveries.c.connection, discoveries.c.denied).where(discoveries.c.connection.in_(names))
         with self._db.read() as transaction:
-            return {row.connection: found for row in transaction.execute(query) if (found := _unread(row.denied))}
+            return {row.connection: unread for row in transaction.execute(query) if (unread := _unread(row.denied))}
 
     def document(self, connection: str) -> Mapping[str, Any]:
         """Return the last catalog as `catalog_from_dict` reads it; empty without one."""
@@ -94,7 +94,7 @@ class Discoveries:
 
     def without_catalog(self, connection: str) -> CachedDiscovery | None:
         """Return the last discovery without its tables."""
-        columns = [one for one in discoveries.c if one.name != "catalog"]
+        columns = [column for column in discoveries.c if column.name != "catalog"]
         with self._db.read() as transaction:
             row = transaction.execute(select(*columns).where(discoveries.c.connection == connection)).first()
         return None if row is None else _discovery(row, Catalog())
@@ -179,21 +179,21 @@ class SourceFiles:
             ).scalar()
             number = max(int(self._db.now().timestamp() * 1_000_000), last or 0)
             rows, done = [], {}
-            for one in seen_files:
-                known = newest.get(one.path)
-                if known is not None and (known.size, known.version) == (one.size, one.version):
-                    done[one.path] = self._again(transaction, source, known, one)
+            for file in seen_files:
+                last_seen = newest.get(file.path)
+                if last_seen is not None and (last_seen.size, last_seen.version) == (file.size, file.version):
+                    done[file.path] = self._again(transaction, source, last_seen, file)
                     continue
                 number += 1
-                done[one.path] = SeenFile(one.path, one.size, one.version, number, one.options, one.shape)
-                rows.append({"source": source, **vars(done[one.path]), "at": self._db.now()})
+                done[file.path] = SeenFile(file.path, file.size, file.version, number, file.options, file.shape)
+                rows.append({"source": source, **vars(done[file.path]), "at": self._db.now()})
             if rows:
                 transaction.execute(insert(source_files), rows)
         return done
 
-    def _again(self, transaction: Any, source: str, known: SeenFile, now: SeenFile) -> SeenFile:
+    def _again(self, transaction: Any, source: str, seen: SeenFile, now: SeenFile) -> SeenFile:
         """Return the same version, inspected under other options."""
         c = source_files.c
-        where = (c.source == source, c.number == known.number)
+        where = (c.source == source, c.number == seen.number)
         transaction.execute(update(source_files).where(*where).values(options=now.options, shape=now.shape))
-        return SeenFile(known.path, known.size, known.version, known.number, now.options, now.shape)
+        return SeenFile(seen.path, seen.size, seen.version, seen.number, now.options, now.shape)

@@ -32,28 +32,28 @@ class FreshTables:
     def loaded(self, connection: str, tables: Collection[Ref], as_of: datetime) -> None:
         """Record that a sync which began at `as_of` has loaded these tables."""
         with self._db.write(connection) as transaction:
-            known = set[Ref]()
+            done = set[Ref]()
             c = fresh_tables.c
             for where in of_tables(fresh_tables, tables):
                 mine = (c.connection == connection, where)
-                known |= {(r[0], r[1]) for r in transaction.execute(select(c.table_schema, c.table_name).where(*mine))}
+                done |= {(r[0], r[1]) for r in transaction.execute(select(c.table_schema, c.table_name).where(*mine))}
                 transaction.execute(update(fresh_tables).where(*mine).values(as_of=as_of))
             rows = [
                 {"connection": connection, "table_schema": ref[0], "table_name": ref[1], "as_of": as_of}
-                for ref in sorted(set(tables) - known)
+                for ref in sorted(set(tables) - done)
             ]
             if rows:
                 transaction.execute(insert(fresh_tables), rows)
 
     def of(self, names: Sequence[str], only: Collection[Ref] | None = None) -> dict[str, dict[Ref, FreshTable]]:
         """Return the tables of each of these connections that a sync has loaded; `only`: of these tables."""
-        found: dict[str, dict[Ref, FreshTable]] = {name: {} for name in names}
+        fresh: dict[str, dict[Ref, FreshTable]] = {name: {} for name in names}
         query = select(fresh_tables).where(fresh_tables.c.connection.in_(names))
         with self._db.read() as transaction:
             for where in (true(),) if only is None else of_tables(fresh_tables, only):
                 for row in transaction.execute(query.where(where)):
-                    found[row.connection][row.table_schema, row.table_name] = FreshTable(row.as_of, row.late)
-        return found
+                    fresh[row.connection][row.table_schema, row.table_name] = FreshTable(row.as_of, row.late)
+        return fresh
 
     def resumed(self, names: Sequence[str]) -> dict[str, dict[Ref, datetime]]:
         """Return when a pause of each table, or of the whole connection ("", ""), ended last."""

@@ -31,15 +31,15 @@ class LoadedColumns:
     def save(
         self,
         connection: str,
-        found: Mapping[Ref, Sequence[LoadedColumn]],
+        loaded: Mapping[Ref, Sequence[LoadedColumn]],
         filters: Mapping[Ref, LoadedRules] | None = None,
     ) -> None:
         """Replace the recorded columns of these accepted tables; a table without one of the `filters` keeps its own."""
         with self._db.write(connection) as transaction:
-            now, given = self._db.now(), filters or {}
-            filters = {**self.filters(connection, found.keys() - given.keys()), **given}
+            now, new_filters = self._db.now(), filters or {}
+            filters = {**self.filters(connection, loaded.keys() - new_filters.keys()), **new_filters}
             ensure(transaction, connection, now)
-            _forget(transaction, connection, found)
+            _forget(transaction, connection, loaded)
             rows = [
                 {
                     "connection": connection,
@@ -49,7 +49,7 @@ class LoadedColumns:
                     "columns": [vars(c) for c in columns],
                     "filter": _rules_document(filters.get(table)),
                 }
-                for table, columns in found.items()
+                for table, columns in loaded.items()
             ]
             if rows:
                 transaction.execute(insert(loaded_columns), rows)
@@ -70,11 +70,11 @@ class LoadedColumns:
     def documents_of(self, names: Sequence[str]) -> dict[str, dict[Ref, Sequence[Mapping[str, Any]]]]:
         """Return the columns of several connections by accepted table, each with the fields of a `LoadedColumn`."""
         query = select(loaded_columns).where(loaded_columns.c.connection.in_(names))
-        found: dict[str, dict[Ref, Sequence[Mapping[str, Any]]]] = {name: {} for name in names}
+        documents: dict[str, dict[Ref, Sequence[Mapping[str, Any]]]] = {name: {} for name in names}
         with self._db.read() as transaction:
             for r in transaction.execute(query):
-                found[r.connection][r.table_schema, r.table_name] = r.columns
-        return found
+                documents[r.connection][r.table_schema, r.table_name] = r.columns
+        return documents
 
     def filters(self, connection: str, tables: Collection[Ref] | None = None) -> dict[Ref, LoadedRules]:
         """Return the rules by accepted table, of all tables or of these; a table without rules has all rows."""
@@ -93,7 +93,7 @@ class LoadedColumns:
         query = select(loaded_columns).where(loaded_columns.c.connection == connection)
         queries = [query] if tables is None else [query.where(these) for these in of_tables(loaded_columns, tables)]
         with self._db.read() as transaction:
-            rows = [row for one in queries for row in transaction.execute(one)]
+            rows = [row for part in queries for row in transaction.execute(part)]
         return [((row.table_schema, row.table_name), row) for row in rows]
 
     def rename(self, connection: str, names: Mapping[tuple[Ref, str], str]) -> None:
@@ -121,17 +121,17 @@ class LoadedColumns:
 
     def _change(self, connection: str, act: Callable[[Ref, LoadedColumn], LoadedColumn]) -> None:
         with self._db.write(connection):
-            known = self.of(connection)
-            changed = {table: tuple(act(table, c) for c in columns) for table, columns in known.items()}
-            self.save(connection, {table: columns for table, columns in changed.items() if columns != known[table]})
+            loaded = self.of(connection)
+            changed = {table: tuple(act(table, c) for c in columns) for table, columns in loaded.items()}
+            self.save(connection, {table: columns for table, columns in changed.items() if columns != loaded[table]})
 
     def move(self, connection: str, moves: Mapping[Ref, Ref]) -> None:
         """Move records to the new names of renamed tables; all at once, names may be swapped."""
         with self._db.write(connection) as transaction:
-            known, filters = self.of(connection), self.filters(connection)
+            loaded, filters = self.of(connection), self.filters(connection)
             _forget(transaction, connection, moves)
-            moved = {moves[t]: columns for t, columns in known.items() if t in moves}
-            self.save(connection, moved, {moves[t]: filters.get(t, LoadedRules()) for t in known if t in moves})
+            moved = {moves[t]: columns for t, columns in loaded.items() if t in moves}
+            self.save(connection, moved, {moves[t]: filters.get(t, LoadedRules()) for t in loaded if t in moves})
 
 
 def _rules_document(loaded_rules: LoadedRules | None) -> dict[str, object] | None:
@@ -166,7 +166,7 @@ class Cursors:
     def save(
         self,
         connection: str,
-        found: Mapping[Ref, str],
+        values: Mapping[Ref, str],
         *,
         run: str,
         fence: int,
@@ -174,21 +174,21 @@ class Cursors:
     ) -> None:
         """Record the cursor of each of these tables, with the proof of those that have one; raises Fenced if a later
         run has recorded one of them."""
-        if not found:
+        if not values:
             return
         c, now = cursors.c, self._db.now()
         with self._db.write(connection) as transaction:
             ensure(transaction, connection, now)
             newer = select(c.table_schema, c.table_name).where(c.connection == connection, c.fence > fence)
             for schema, name in transaction.execute(newer):
-                if (schema, name) in found:
+                if (schema, name) in values:
                     raise Fenced(f"connection {connection}: a later run has loaded {schema}.{name}")
             same = (c.connection == connection, c.table_schema == bindparam("of"), c.table_name == bindparam("name"))
-            transaction.execute(cursors.delete().where(*same), [{"of": s, "name": n} for s, n in found])
+            transaction.execute(cursors.delete().where(*same), [{"of": s, "name": n} for s, n in values])
             common = {"connection": connection, "run": run, "fence": fence, "at": now}
             rows = [
                 {"table_schema": s, "table_name": n, "cursor": cursor, "proof": proofs.get((s, n), "")}
-                for (s, n), cursor in found.items()
+                for (s, n), cursor in values.items()
             ]
             transaction.execute(insert(cursors), [row | common for row in rows])
 

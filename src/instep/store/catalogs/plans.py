@@ -98,13 +98,13 @@ class Plans:
         now = self._db.now()
         with self._db.write() as transaction:
             ensure(transaction, connection, now)
-            taken = set(transaction.execute(select(plans.c.id).where(plans.c.id.startswith(plan_id))).scalars())
+            used = set(transaction.execute(select(plans.c.id).where(plans.c.id.startswith(plan_id))).scalars())
             free = plan_id
-            for number in range(2, len(taken) + 2):
-                free = free if free not in taken else f"{plan_id}-{number}"
+            for number in range(2, len(used) + 2):
+                free = free if free not in used else f"{plan_id}-{number}"
             stored = StoredPlan(free, connection, now, base_accepted, base_destination, dict(plan), run=run, who=who)
             transaction.execute(insert(plans).values(**{**vars(stored), "changes": []}))
-            rows = [_planned(free, number, one) for number, one in enumerate(planned, 1)]
+            rows = [_planned(free, number, step) for number, step in enumerate(planned, 1)]
             if rows:
                 transaction.execute(insert(steps), rows)
         return stored
@@ -136,7 +136,7 @@ class Plans:
     def of_run(self, connection: str, run: str) -> list[StoredPlan]:
         """Return the plans that a run of a connection applied, oldest first, without their documents."""
         where = (plans.c.connection == connection, plans.c.run == run)
-        columns = [one for one in plans.c if one.name != "plan"]
+        columns = [column for column in plans.c if column.name != "plan"]
         query = select(*columns).where(*where).order_by(plans.c.number)
         with self._db.read() as transaction:
             return [plan_of({**row, "plan": {}}) for row in transaction.execute(query).mappings()]
@@ -147,7 +147,7 @@ class Plans:
             select(plans.c.status).where(plans.c.connection == connection).order_by(plans.c.number.desc()).limit(20)
         )
         with self._db.read() as transaction:
-            since = list(takewhile(lambda one: one != "done", transaction.execute(status).scalars()))
+            since = list(takewhile(lambda value: value != "done", transaction.execute(status).scalars()))
             return [plan_of(row) for row in _newest(transaction, connection, len(since))] if since else []
 
 
@@ -185,7 +185,7 @@ class Steps:
                 query = select(steps).where(steps.c.plan.in_(ids[at : at + _AT_ONCE])).order_by(steps.c.number)
                 for row in transaction.execute(query).mappings():
                     step_records.setdefault(row["plan"], []).append(StepRecord(**row))
-        return {plan: tuple(taken) for plan, taken in step_records.items()}
+        return {plan: tuple(records) for plan, records in step_records.items()}
 
     def of_run(
         self, connection: str, run: str, after: tuple[int, int] | None, limit: int

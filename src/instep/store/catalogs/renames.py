@@ -21,8 +21,8 @@ class OldNames:
 
     def add(self, connection: str, names: Iterable[OldName]) -> None:
         """Record old names before the rename is carried out; skip those that the same plan has already recorded."""
-        known = {(n.batch, n.table, n.column, n.old) for n in self.of(connection)}
-        new = [n for n in names if (n.batch, n.table, n.column, n.old) not in known]
+        recorded = {(n.batch, n.table, n.column, n.old) for n in self.of(connection)}
+        new = [n for n in names if (n.batch, n.table, n.column, n.old) not in recorded]
         with self._db.write(connection) as transaction:
             ensure(transaction, connection, self._db.now())
             for name in new:
@@ -106,9 +106,9 @@ class Mappings:
 
     def request(self, connection: str, table: tuple[str, str], old: str, new: str, who: str) -> DeclaredRename:
         """Record a mapping that begins now; one that is under way already is answered as it is."""
-        known = (m for m in self.waiting(connection) if (m.table, m.old, m.new) == (table, old, new))
-        if (found := next(known, None)) is not None:
-            return found
+        same = (m for m in self.waiting(connection) if (m.table, m.old, m.new) == (table, old, new))
+        if (existing := next(same, None)) is not None:
+            return existing
         values = {"table_schema": table[0], "table_name": table[1], "old": old, "new": new, "who": who}
         with self._db.write(connection) as transaction:
             ensure(transaction, connection, self._db.now())
@@ -155,8 +155,8 @@ class Undos:
     def request(self, connection: str, changes: Iterable[str], drops: Iterable[str], who: str) -> Undo:
         """Record an undo that begins now; one of the same changes that is under way is answered as it is."""
         requested = tuple(changes)
-        if (found := next((u for u in self.waiting(connection) if u.changes == requested), None)) is not None:
-            return found
+        if (existing := next((u for u in self.waiting(connection) if u.changes == requested), None)) is not None:
+            return existing
         values = {"changes": [*requested], "drops": [*drops], "who": who}
         with self._db.write(connection) as transaction:
             ensure(transaction, connection, self._db.now())

@@ -104,17 +104,17 @@ class Reviews:
         if rows:
             transaction.execute(insert(reviews), rows)
 
-    def _see(self, transaction: Connection, known: Review, finding: DetectedChange, source: str, count: bool) -> None:
+    def _see(self, transaction: Connection, review: Review, finding: DetectedChange, source: str, count: bool) -> None:
         values: dict[str, Any] = {"source_fingerprint": source, "last_seen": self._db.now()}
-        if known.status == "open":
+        if review.status == "open":
             values |= _columns(finding)
-            if known.action != finding.action:
+            if review.action != finding.action:
                 values["snoozed_until"] = None
-        elif known.status == "rejected":
+        elif review.status == "rejected":
             values["tables_fingerprint"] = finding.tables_fingerprint
         if count:
             values["seen"] = reviews.c.seen + 1
-        transaction.execute(update(reviews).where(reviews.c.id == known.id).values(**values))
+        transaction.execute(update(reviews).where(reviews.c.id == review.id).values(**values))
 
     def decide(self, review_id: str, status: ReviewStatus, who: str) -> Review:
         """Approve or reject an open change; a person may change their mind until it is applied. Raises Conflict for
@@ -128,17 +128,19 @@ class Reviews:
         with self._db.write() as transaction:
             return self._decide(transaction, _all_of(transaction, ids), status, who)
 
-    def _decide(self, transaction: Connection, found: Sequence[Review], status: ReviewStatus, who: str) -> list[Review]:
-        for review in found:
+    def _decide(
+        self, transaction: Connection, changes: Sequence[Review], status: ReviewStatus, who: str
+    ) -> list[Review]:
+        for review in changes:
             if review.status not in EXISTING:
                 hint = "see `instep changes list --all`: changes that an undo rejected have their own ids there"
                 raise Conflict(over(review), hint=hint if review.status == "applied" else "see `instep changes list`")
         values = {"status": status, "decided_by": who, "decided_at": self._db.now(), "snoozed_until": None}
-        return self._set(transaction, found, values)
+        return self._set(transaction, changes, values)
 
     @staticmethod
-    def _set(transaction: Connection, found: Sequence[Review], values: Mapping[str, Any]) -> list[Review]:
-        ids = [one.id for one in found]
+    def _set(transaction: Connection, changes: Sequence[Review], values: Mapping[str, Any]) -> list[Review]:
+        ids = [review.id for review in changes]
         for some in _parts(ids):
             transaction.execute(update(reviews).where(reviews.c.id.in_(some)).values(**values))
         return reviews_by_ids(transaction, ids)
@@ -155,21 +157,21 @@ class Reviews:
     def snooze_many(self, ids: Sequence[str], until: datetime) -> list[Review]:
         """Snooze open changes with these whole ids; raises Conflict for one that is not open."""
         with self._db.write() as transaction:
-            found = _all_of(transaction, ids)
-            for review in found:
+            changes = _all_of(transaction, ids)
+            for review in changes:
                 if review.status != "open":
                     raise Conflict(not_open(review), hint="see `instep changes list`")
-            return self._set(transaction, found, {"snoozed_until": until})
+            return self._set(transaction, changes, {"snoozed_until": until})
 
     def reopen_many(self, ids: Sequence[str]) -> list[Review]:
         """Open changes with these whole ids again, snoozed ones too; who has answered them stays recorded. Raises
         Conflict for a change that is applied or obsolete."""
         with self._db.write() as transaction:
-            found = _all_of(transaction, ids)
-            for review in found:
+            changes = _all_of(transaction, ids)
+            for review in changes:
                 if review.status not in EXISTING:
                     raise Conflict(over(review), hint="see `instep changes list`")
-            return self._set(transaction, found, {"status": "open", "snoozed_until": None})
+            return self._set(transaction, changes, {"status": "open", "snoozed_until": None})
 
     def assign(self, review_id: str, assignee: str) -> Review:
         """Assign a change to somebody; "" for nobody."""
@@ -190,14 +192,14 @@ class Reviews:
     def require_review(self, review_id: str, *, rule: str, why: str) -> None:
         """Open a review that policy or a person had accepted; a pause stays one."""
         with self._db.write() as transaction:
-            known = self._one(transaction, review_id)
-            if known.status not in ("open", "approved"):
+            review = self._one(transaction, review_id)
+            if review.status not in ("open", "approved"):
                 return
-            action = known.action if known.action in ("pause_table", "pause_connection") else "review"
+            action = review.action if review.action in ("pause_table", "pause_connection") else "review"
             values = {"status": "open", "action": action, "rule": rule, "why": why, "snoozed_until": None}
-            if (known.status, known.action, known.rule) == ("open", action, rule):
+            if (review.status, review.action, review.rule) == ("open", action, rule):
                 values = {"why": why}  # a snooze goes on
-            transaction.execute(update(reviews).where(reviews.c.id == known.id).values(**values))
+            transaction.execute(update(reviews).where(reviews.c.id == review.id).values(**values))
 
     def reopen_rejected(self, ids: Iterable[str]) -> None:
         """Reopen changes whose rejection a later choice has withdrawn."""
@@ -217,8 +219,8 @@ class Reviews:
     def _close(
         self, transaction: Connection, ids: Sequence[str], status: ReviewStatus, was: Sequence[ReviewStatus]
     ) -> None:
-        for one in ids:
-            where = (reviews.c.id == one, reviews.c.status.in_(was))
+        for id in ids:
+            where = (reviews.c.id == id, reviews.c.status.in_(was))
             transaction.execute(update(reviews).where(*where).values(status=status))
 
     def get(self, review_id: str) -> Review:
@@ -306,13 +308,13 @@ def _new_ids(transaction: Connection, connection: str, keys: Sequence[str]) -> d
     ids: dict[str, str] = {}
     for length in range(6, 64):
         tried = {key: f"c-{digest[:length]}" for key, digest in left.items()}
-        taken = set(ids.values())
+        used = set(ids.values())
         for some in _parts(list(tried.values())):
-            taken.update(transaction.execute(select(c.id).where(c.id.in_(some))).scalars())
+            used.update(transaction.execute(select(c.id).where(c.id.in_(some))).scalars())
         for key, short in tried.items():
-            if short not in taken:
+            if short not in used:
                 ids[key] = short
-                taken.add(short)
+                used.add(short)
                 del left[key]
         if not left:
             return ids
@@ -339,7 +341,7 @@ def _columns(finding: DetectedChange) -> dict[str, Any]:
 
 
 def over(review: Review) -> str:
-    """Return why a change that does not stand any more cannot be answered."""
+    """Return why a change that is no longer open cannot be answered."""
     return f"change {review.id} is already {review.status}: {review.summary}"
 
 
@@ -354,18 +356,18 @@ _AT_ONCE = 500
 
 def reviews_by_ids(transaction: Connection, ids: Sequence[str]) -> list[Review]:
     """Return the changes with these whole ids, in their order; unknown ids are skipped."""
-    known: dict[str, Review] = {}
+    by_id: dict[str, Review] = {}
     for some in _parts(ids):
         rows = transaction.execute(select(reviews).where(reviews.c.id.in_(some)))
-        known |= {row.id: review_of(row) for row in rows}
-    return [known[id] for id in dict.fromkeys(ids) if id in known]
+        by_id |= {row.id: review_of(row) for row in rows}
+    return [by_id[id] for id in dict.fromkeys(ids) if id in by_id]
 
 
 def _all_of(transaction: Connection, ids: Sequence[str]) -> list[Review]:
-    found = reviews_by_ids(transaction, ids)
-    if missing := set(ids) - {one.id for one in found}:
+    changes = reviews_by_ids(transaction, ids)
+    if missing := set(ids) - {review.id for review in changes}:
         raise InstepError(f"no change {min(missing)!r} is known", hint="see `instep changes list --all`")
-    return found
+    return changes
 
 
 def review_of(row: Row[Any]) -> Review:

@@ -166,10 +166,10 @@ class Schemas:
             last = transaction.execute(_side_versions(connection, side).limit(1)).first()
             if last and (last.fingerprint, last.identity) == (digest, identity):
                 return False
-            made = SchemaVersion(
+            version = SchemaVersion(
                 connection, side, last.version + 1 if last else 1, digest, self._db.now(), run, accepted, identity
             )
-            transaction.execute(insert(schemas).values(**vars(made), catalog=catalog_to_dict(catalog)))
+            transaction.execute(insert(schemas).values(**vars(version), catalog=catalog_to_dict(catalog)))
             return True
 
     def history(self, connection: str, side: CatalogSide) -> list[SchemaVersion]:

@@ -89,13 +89,13 @@ class Database:
         locks a connection's rows after the common ones."""
         outer: Connection | None = getattr(self._local, "connection", None)
         if outer is not None:
-            known, locked = len(self._local.after), set(self._local.locked)
+            calls, locked = len(self._local.after), set(self._local.locked)
             try:
                 with self._plain_errors(), outer.begin_nested():
                     self._lock(outer, connection_name, common)
                     yield outer
             except BaseException:
-                del self._local.after[known:]
+                del self._local.after[calls:]
                 self._local.locked = locked  # the server has let go of the locks of a savepoint that it rolled back
                 raise
             return
@@ -209,17 +209,17 @@ def _parse(url: str) -> URL:
     """Return the parts of a URL. ProjectError, which repeats nothing of it, for one that is none, or whose host or
     database has characters of a password that was not percent-encoded: they would be shown as where the store is."""
     try:
-        made = make_url(url)
+        parsed = make_url(url)
     except ArgumentError:
         raise ProjectError("store: this is not a database URL", hint="write sqlite:///.instep/state.db") from None
-    if made.get_backend_name() == "sqlite":
-        return made
-    if made.drivername == "postgres":
+    if parsed.get_backend_name() == "sqlite":
+        return parsed
+    if parsed.drivername == "postgres":
         raise ProjectError("store: `postgres` names no kind of database", hint="write postgresql://user@host/database")
-    if not _HOST.fullmatch(made.host or "") or "@" in (made.database or ""):
+    if not _HOST.fullmatch(parsed.host or "") or "@" in (parsed.database or ""):
         hint = "percent-encode its password: @ is %40, / is %2F, : is %3A, a space is %20"
         raise ProjectError("store: the URL does not name a host and a database", hint=hint)
-    return made
+    return parsed
 
 
 def _set_pragmas(busy: float, connection: object, _record: object) -> None:
@@ -240,11 +240,11 @@ CHUNK = 500
 """Tables that one statement names: databases limit the values of a statement."""
 
 
-def by_connection(names: Sequence[str], found: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
+def by_connection(names: Sequence[str], pairs: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
     """Return the findings of each connection, in order; an empty list where there are none."""
     out: dict[str, list[T]] = {name: [] for name in names}
-    for name, one in found:
-        out[name].append(one)
+    for name, value in pairs:
+        out[name].append(value)
     return out
 
 

@@ -56,16 +56,16 @@ class Keyring:
     def key(self, id: str) -> bytes:
         """Raise ProjectError that names the key if it is missing. A key that was added since the keys were read is
         found, and from then on the first key is the one that seals."""
-        found = self.keys.get(id)
-        if found is None and self.again is not None and (found := (new := self.again()).get(id)) is not None:
+        key = self.keys.get(id)
+        if key is None and self.again is not None and (key := (new := self.again()).get(id)) is not None:
             self.keys = new
-        if found is None:
+        if key is None:
             raise ProjectError(
                 f"the master key {id!r} is missing, which secrets of this store are sealed with",
                 hint=f"add it after the current one in the key file, or in {VARIABLE} and start again, "
                 "then run `instep secrets rotate`",
             )
-        return found
+        return key
 
 
 Keys = Keyring | Callable[[], Keyring | None] | None
@@ -75,15 +75,15 @@ Keys = Keyring | Callable[[], Keyring | None] | None
 def keyring(root: Path, *, insecure_dev: bool = False, variables: Mapping[str, str] | None = None) -> Keyring:
     """Return the keys of `INSTEP_KEYS`, else those of `.instep/keys` below `root`. Without any: ProjectError, or under
     `insecure_dev` a key that everybody knows."""
-    given = (os.environ if variables is None else variables).get(VARIABLE, "").strip()
+    text = (os.environ if variables is None else variables).get(VARIABLE, "").strip()
     read = partial(_read, root / FILE, insecure_dev)
-    keys = _known(parse(given, VARIABLE), insecure_dev) if given else read()
+    keys = _known(parse(text, VARIABLE), insecure_dev) if text else read()
     if not keys:
         raise ProjectError(
             "there is no master key to seal secrets with",
             hint=f"{_MAKE}, or set {VARIABLE}; to try things out without one, use --insecure-dev",
         )
-    return Keyring(keys, again=None if given else read)
+    return Keyring(keys, again=None if text else read)
 
 
 def _read(file: Path, insecure_dev: bool) -> dict[str, bytes]:
@@ -119,7 +119,7 @@ def at_first_use(keys: Keys) -> Callable[[], Keyring | None]:
 
 def parse(text: str, where: str) -> dict[str, bytes]:
     """Return keys by id. ProjectError that names `where` and the place of what is wrong, and repeats nothing of it."""
-    found: dict[str, bytes] = {}
+    keys: dict[str, bytes] = {}
     for number, entry in enumerate(text.split(), 1):
         id, colon, value = entry.partition(":")
         key = _decoded(value)
@@ -127,10 +127,10 @@ def parse(text: str, where: str) -> dict[str, bytes]:
             raise ProjectError(
                 f"{where}: key number {number} is not of the form id:base64 of {BYTES} bytes", hint=_MAKE
             )
-        if id in found or id == INSECURE:
+        if id in keys or id == INSECURE:
             raise ProjectError(f"{where}: key number {number} cannot be called {id!r}", hint="give each key its own id")
-        found[id] = key
-    return found
+        keys[id] = key
+    return keys
 
 
 def new_key(id: str) -> str:
@@ -144,11 +144,11 @@ def add_key(file: Path, id: str = "") -> str:
     """Make a new key the current one of a file, which is made for its owner alone if there is none; answers its id,
     the next of k1, k2, ... unless one is given."""
     before = _private(file)
-    there = parse(before, str(file))
-    id = id or next(name for n in count(1) if (name := f"k{n}") not in there)
-    if id in there:
+    keys = parse(before, str(file))
+    id = id or next(name for n in count(1) if (name := f"k{n}") not in keys)
+    if id in keys:
         raise ProjectError(f"{file} has a key {id!r} already", hint="choose another id")
-    made = new_key(id)
+    key_line = new_key(id)
     if file.parent.name == FILE.parent.name:
         make_state_folder(file.parent.parent)
     make_own_folder(file.parent)
@@ -156,7 +156,7 @@ def add_key(file: Path, id: str = "") -> str:
     new.unlink(missing_ok=True)
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="ascii") as out:
-        out.write("\n".join([made, *before.split()]) + "\n")
+        out.write("\n".join([key_line, *before.split()]) + "\n")
         out.flush()
         os.fsync(out.fileno())
     new.replace(file)

@@ -28,35 +28,35 @@ def version(connection: Connection) -> str:
     return str(connection.execute(text("SELECT version_num FROM alembic_version")).scalar() or "")
 
 
-def unknown_maker(found: str) -> str:
-    """Return who made a store at revision `found`, if this code cannot bring it to its own; "" if it can."""
-    if found > HEAD:
+def unknown_maker(revision: str) -> str:
+    """Return who made a store at `revision`, if this code cannot bring it to its own; "" if it can."""
+    if revision > HEAD:
         return "a newer instep"
-    if found in ("", HEAD) or found in _revisions():
+    if revision in ("", HEAD) or revision in _revisions():
         return ""
     return "a development version of instep that cannot be upgraded"
 
 
-def check(database: Database, found: str) -> None:
-    """Raise Conflict if this code cannot use the store, which is at revision `found`."""
-    maker = unknown_maker(found)
+def check(database: Database, revision: str) -> None:
+    """Raise Conflict if this code cannot use the store, which is at `revision`."""
+    maker = unknown_maker(revision)
     if not maker:
         return
     hint = "update instep, or use another store"
-    if found < HEAD:
+    if revision < HEAD:
         hint = START_OVER
     raise Conflict(
-        f"the store {database.place} was made by {maker} (its version is {found}, this one knows {HEAD})", hint=hint
+        f"the store {database.place} was made by {maker} (its version is {revision}, this one knows {HEAD})", hint=hint
     )
 
 
 def upgrade(database: Database) -> None:
     """Create or update the tables in one transaction; raise Conflict if this code knows no path from theirs."""
     with database.read() as connection:
-        found = version(connection)
-    if found == HEAD:
+        revision = version(connection)
+    if revision == HEAD:
         return
-    check(database, found)
+    check(database, revision)
     with database.write() as connection:
         if not inspect(connection).get_table_names():
             create(connection)

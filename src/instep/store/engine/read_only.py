@@ -28,11 +28,11 @@ def is_writable(url: str) -> bool:
 
 def copied(url: str) -> tuple[str, TemporaryFolder]:
     """Return the URL of a copy of the store, empty where there is none yet, and the folder that it leaves with."""
-    file, made = _file(url), TemporaryFolder("store")
-    copy = Path(made.path, "state.db")
+    file, folder = _file(url), TemporaryFolder("store")
+    copy = Path(folder.path, "state.db")
     if file is not None and file.exists():
         _copy(file, copy)
-    return f"sqlite:///{copy}", made
+    return f"sqlite:///{copy}", folder
 
 
 def _file(url: str) -> Path | None:
@@ -46,10 +46,10 @@ def _copy(file: Path, to: Path) -> None:
     for way in _WAYS:
         try:
             with (
-                closing(sqlite3.connect(f"file:{quote(str(file))}?{way}", uri=True)) as there,
-                closing(sqlite3.connect(to)) as here,
+                closing(sqlite3.connect(f"file:{quote(str(file))}?{way}", uri=True)) as original,
+                closing(sqlite3.connect(to)) as duplicate,
             ):
-                there.backup(here)
+                original.backup(duplicate)
                 return
         except sqlite3.Error as error:
             why = error

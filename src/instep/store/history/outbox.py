@@ -125,13 +125,13 @@ class Outbox:
         of its job are one piece of news."""
         with self._db.write(common=True) as transaction:
             now = self._db.now()
-            taken = {(row.channel, row.batch) for row in transaction.execute(_urgent_waiting(now, longest_wait))}
-            waiting = len(taken)
+            gathered = {(row.channel, row.batch) for row in transaction.execute(_urgent_waiting(now, longest_wait))}
+            waiting = len(gathered)
             for channel, batch, urgent in transaction.execute(_batches(now)).all():
-                if (channel, batch) not in taken and (urgent or not _just_sent(transaction, channel, batch, now)):
+                if (channel, batch) not in gathered and (urgent or not _just_sent(transaction, channel, batch, now)):
                     _gather(transaction, channel, batch, urgent, now)
-                    taken.add((channel, batch))
-            return len(taken) - waiting
+                    gathered.add((channel, batch))
+            return len(gathered) - waiting
 
     def claim(self) -> Delivery | None:
         """Return the next delivery that is due, for this caller alone while its lease lasts; None if there is none."""
@@ -143,9 +143,9 @@ class Outbox:
             row = transaction.execute(query.order_by(d.urgent.desc(), d.due, d.number).limit(1)).first()
             if row is None:
                 return None
-            taken = {"attempt": row.attempt + 1, "lease_until": now + LEASE}
-            transaction.execute(update(deliveries).where(d.number == row.number).values(**taken))
-            return Delivery(**{**row._mapping, **taken})
+            lease = {"attempt": row.attempt + 1, "lease_until": now + LEASE}
+            transaction.execute(update(deliveries).where(d.number == row.number).values(**lease))
+            return Delivery(**{**row._mapping, **lease})
 
     def events_of(self, delivery: Delivery) -> list[NotifiedEvent]:
         """Return the events of a delivery, in the order in which they happened."""
@@ -192,10 +192,10 @@ class Outbox:
         """Retry a dead delivery now, as often as a new one; raises Conflict if it is not dead, InstepError if there
         is none."""
         with self._db.write(common=True) as transaction:
-            found = self._one(transaction, number)
-            if found.status != "dead":
-                raise Conflict(f"delivery {number} is {found.status}, not dead", hint="see `instep notify log`")
-            values = {"status": "waiting", "due": self._db.now(), "ended": None, "spent": found.attempt}
+            delivery = self._one(transaction, number)
+            if delivery.status != "dead":
+                raise Conflict(f"delivery {number} is {delivery.status}, not dead", hint="see `instep notify log`")
+            values = {"status": "waiting", "due": self._db.now(), "ended": None, "spent": delivery.attempt}
             transaction.execute(update(deliveries).where(deliveries.c.number == number).values(**values))
             return self._one(transaction, number)
 
@@ -214,13 +214,13 @@ class Outbox:
     def open(self, channel: str) -> bool:
         """False if the channel was not closed. What is kept for it is due."""
         with self._db.write(common=True) as transaction:
-            found = delete(closed_channels).where(closed_channels.c.channel == channel)
-            is_opened = transaction.execute(found).rowcount == 1
+            closed = delete(closed_channels).where(closed_channels.c.channel == channel)
+            is_opened = transaction.execute(closed).rowcount == 1
             self.written = self.written or is_opened
             return is_opened
 
     def drop(self, channel: str) -> None:
-        """Close a channel that was deleted: nothing is sent to it any more; what it was sent stays on record."""
+        """Close a channel that was deleted: nothing more is sent to it; what it was sent stays on record."""
         d, over = deliveries.c, {"status": "dead", "error": f"channel {channel} was deleted"}
         with self._db.write() as transaction:
             ended = {**over, "ended": self._db.now(), "lease_until": None}

@@ -63,13 +63,13 @@ class Totals:
             if not _new(transaction, 1):
                 return 0
         with self._db.write() as transaction:
-            found = _new(transaction, batch)
-            if found:
-                counted = count(found)
+            events = _new(transaction, batch)
+            if events:
+                counted = count(events)
                 add(transaction, counted.more)
                 _put(transaction, {_encoded(of): value for of, value in counted.latest.items()}, max)
-                _put(transaction, {_FOLDED: float(found[-1].number)}, max)
-            return len(found)
+                _put(transaction, {_FOLDED: float(events[-1].number)}, max)
+            return len(events)
 
 
 def folded(transaction: Connection) -> int:
@@ -98,11 +98,11 @@ def _put(
     c = totals.c
     for (name, labels), value in values.items():
         where = (c.name == name, c.labels == labels)
-        known = transaction.execute(select(c.value).where(*where)).scalar()
-        if known is None:
+        current = transaction.execute(select(c.value).where(*where)).scalar()
+        if current is None:
             transaction.execute(insert(totals).values(name=name, labels=labels, value=value))
         else:
-            transaction.execute(update(totals).where(*where).values(value=merge(known, value)))
+            transaction.execute(update(totals).where(*where).values(value=merge(current, value)))
 
 
 POSITION, TURN = "position", "turn"
@@ -127,11 +127,11 @@ class Positions:
     def claim(self, of: str, seconds: float) -> int | None:
         """Return the position as `at` does and take the turn for so long; None while somebody else has it."""
         with self._db.write() as transaction:
-            found, now = _values(transaction, of), self._db.now().timestamp()
-            if found.get(TURN, 0.0) > now:
+            values, now = _values(transaction, of), self._db.now().timestamp()
+            if values.get(TURN, 0.0) > now:
                 return None
             _put_position(transaction, TURN, of, now + seconds)
-            return int(found.get(POSITION, 0))
+            return int(values.get(POSITION, 0))
 
     def advance(self, of: str, number: int) -> None:
         """Record that everything up to this event was passed on."""

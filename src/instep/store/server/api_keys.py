@@ -79,8 +79,8 @@ class ApiKeys:
         """Return a key without a secret yet. Raises Conflict if a key that lives is called so."""
         with self._db.write() as transaction:
             same = select(api_keys.c.id).where(api_keys.c.name == name, api_keys.c.ended.is_(None))
-            if taken := transaction.execute(same).scalar():
-                raise Conflict(f"an API key {name!r} exists already ({taken})", hint="rotate it, or use another name")
+            if other := transaction.execute(same).scalar():
+                raise Conflict(f"an API key {name!r} exists already ({other})", hint="rotate it, or use another name")
             values = {"id": key_id, "name": name, "role": role, "groups": list(groups)}
             transaction.execute(insert(api_keys).values(**values, created=self._db.now(), created_by=who))
             return key_of(transaction, key_id)
@@ -122,8 +122,8 @@ class ApiKeys:
         """Return the key that is called so and was not revoked; there is at most one."""
         query = select(api_keys.c.id).where(api_keys.c.name == name, api_keys.c.ended.is_(None))
         with self._db.read() as transaction:
-            found = transaction.execute(query).scalar()
-            return key_of(transaction, found) if found else None
+            key_id = transaction.execute(query).scalar()
+            return key_of(transaction, key_id) if key_id else None
 
     def made_by(self, who: str) -> list[ApiKey]:
         """Return the keys that `who` has created and nobody has revoked."""
@@ -158,8 +158,8 @@ class ApiKeys:
             if not role:
                 return int(transaction.execute(select(func.count()).select_from(api_keys)).scalar_one())
             query = select(api_keys.c.id).where(api_keys.c.role == role, api_keys.c.ended.is_(None))
-            found = [key_of(transaction, key_id) for key_id in transaction.execute(query).scalars().all()]
-        return sum(key.lives(self._db.now()) for key in found)
+            keys = [key_of(transaction, key_id) for key_id in transaction.execute(query).scalars().all()]
+        return sum(key.lives(self._db.now()) for key in keys)
 
 
 def key_of(transaction: Connection, key_id: str) -> ApiKey:

@@ -64,8 +64,8 @@ class Audit:
         """Add an entry; `detail` is JSON-ready and holds no secret."""
         with self._db.write() as transaction:
             query = select(audit.c.number, audit.c.digest).order_by(audit.c.number.desc()).limit(1)
-            found = transaction.execute(query).first()
-            number, previous = (found.number, found.digest) if found else (0, FIRST)
+            last = transaction.execute(query).first()
+            number, previous = (last.number, last.digest) if last else (0, FIRST)
             plain = json.loads(json.dumps(dict(detail)))
             entry = AuditEntry(number + 1, self._db.now(), actor, action, target, plain, previous)
             transaction.execute(insert(audit).values(**{**vars(entry), "digest": entry.sealed()}))
@@ -84,8 +84,8 @@ class Audit:
     def holds(self, digest: str) -> bool:
         """Return whether an entry has this digest; that of the beginning always does."""
         with self._db.read() as transaction:
-            found = transaction.execute(select(audit.c.number).where(audit.c.digest == digest).limit(1)).first()
-        return digest == FIRST or found is not None
+            entry = transaction.execute(select(audit.c.number).where(audit.c.digest == digest).limit(1)).first()
+        return digest == FIRST or entry is not None
 
     def check(self) -> Chain:
         """Check the whole chain, a thousand rows at a time."""

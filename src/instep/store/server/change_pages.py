@@ -138,7 +138,7 @@ class ChangePages:
             conditions = search.matching(self._db.now())
             if (pattern := search.pattern) is not None:
                 names = select(*_PLACE).where(*search.where(reviews), *conditions).distinct()
-                fitting = [tuple(one) for one in transaction.execute(names) if _fits(pattern, one)]
+                fitting = [tuple(place) for place in transaction.execute(names) if _fits(pattern, place)]
                 if len(fitting) > _AT_ONCE:
                     query = page_of(reviews, _C.first_seen, search, after, None).where(*conditions)
                     return reviews_by_ids(transaction, _first(transaction, query, pattern, limit))
@@ -158,9 +158,9 @@ class ChangePages:
             for status, action, kind, decided, is_asleep, *place, number in transaction.execute(query):
                 if pattern is not None and not _fits(pattern, place):
                     continue
-                found = views_of(status, action, bool(decided), bool(is_asleep))
-                views.update(dict.fromkeys(found, number))
-                if search.view is None or search.view in found:
+                shown_in = views_of(status, action, bool(decided), bool(is_asleep))
+                views.update(dict.fromkeys(shown_in, number))
+                if search.view is None or search.view in shown_in:
                     kinds[kind] += number
         return ChangeCounts(dict(views), dict(kinds), kinds.total())
 
@@ -168,7 +168,7 @@ class ChangePages:
         """Return the tables of a connection with changes that stand, by name."""
         of = (_C.table_schema, _C.table_name)
         review, broken = in_view("review", self._db.now()), _C.kind.in_(sorted(BREAKING))
-        numbers = [func.sum(case((one, 1), else_=0)) for one in (review, broken)]
+        numbers = [func.sum(case((condition, 1), else_=0)) for condition in (review, broken)]
         query = select(*of, func.count(), *numbers).where(_C.connection == connection, _C.status.in_(EXISTING))
         if after is not None:
             query = query.where(tuple_(*of) > tuple_(literal(after[0]), literal(after[1])))
@@ -176,12 +176,12 @@ class ChangePages:
             rows = transaction.execute(query.group_by(*of).order_by(*of).limit(limit))
             return [ChangedTable(*row) for row in rows]
 
-    def count_elsewhere(self, found: Sequence[Review], scope: Collection[str] | None = None) -> Mapping[str, int]:
+    def count_elsewhere(self, changes: Sequence[Review], scope: Collection[str] | None = None) -> Mapping[str, int]:
         """Return in how many other connections the same change stands, by id: of the same kind, of an object of the
         same name, and with the same words."""
-        sought = {one.id: change_digest(_row(one)) for one in found}
+        sought = {change.id: change_digest(_row(change)) for change in changes}
         ids = list({digest: id for id, digest in sought.items()}.values())
-        other, known = reviews.alias("other"), dict[str, int]()
+        other, counts = reviews.alias("other"), dict[str, int]()
         same = select(func.count()).where(
             other.c.likeness == _C.likeness, text(UNSETTLED), *RowFilter(scope).where(other)
         )
@@ -189,22 +189,22 @@ class ChangePages:
         with self._db.read() as transaction:
             for at in range(0, len(ids), _AT_ONCE):
                 query = select(_C.likeness, number).where(_C.id.in_(ids[at : at + _AT_ONCE]))
-                known |= {row[0]: row[1] for row in transaction.execute(query)}
-        return {one.id: max(0, known.get(sought[one.id], 0) - (one.status in EXISTING)) for one in found}
+                counts |= {row[0]: row[1] for row in transaction.execute(query)}
+        return {change.id: max(0, counts.get(sought[change.id], 0) - (change.status in EXISTING)) for change in changes}
 
-    def rows(self, found: Sequence[Review]) -> Mapping[str, int]:
+    def rows(self, changes: Sequence[Review]) -> Mapping[str, int]:
         """Return the rows of the table of each change by the source's statistics, as far as the last detection has seen
         some."""
-        names = sorted({one.connection for one in found})
+        names = sorted({change.connection for change in changes})
         stats: dict[tuple[str, str, str], int] = {}
         with self._db.read() as transaction:
             for at in range(0, len(names), _AT_ONCE):
                 part = discoveries.c.connection.in_(names[at : at + _AT_ONCE])
-                for connection, known in transaction.execute(
+                for connection, sizes in transaction.execute(
                     select(discoveries.c.connection, discoveries.c.stats).where(part)
                 ):
-                    stats |= {(connection, schema, name): rows for schema, name, rows, _ in known if rows}
-        places = {one.id: (one.connection, *one.table) for one in found}
+                    stats |= {(connection, schema, name): rows for schema, name, rows, _ in sizes if rows}
+        places = {change.id: (change.connection, *change.table) for change in changes}
         return {id: stats[place] for id, place in places.items() if place in stats}
 
 
@@ -216,14 +216,14 @@ def _row(review: Review) -> dict[str, Any]:
 
 def _first(transaction: Connection, query: Select[Any], pattern: Pattern, limit: int | None) -> list[str]:
     """Return the ids of the first changes whose names fit; where many names do, they are found soon."""
-    found: list[str] = []
+    ids: list[str] = []
     with transaction.execute(query.with_only_columns(_C.id, *_PLACE).execution_options(yield_per=2000)) as rows:
         for id, *place in rows:
-            if limit is not None and len(found) >= limit:
+            if limit is not None and len(ids) >= limit:
                 break
             if _fits(pattern, place):
-                found.append(id)
-    return found
+                ids.append(id)
+    return ids
 
 
 def _fits(pattern: Pattern, place: Sequence[str]) -> bool:

@@ -40,8 +40,8 @@ class Setups:
 
     def destinations(self, names: Collection[str]) -> dict[str, str]:
         """Return those of these destinations that do not work, or were not tested, with the reason."""
-        found = self.broken([_destination(name) for name in names])
-        return {name: found[_destination(name)] for name in names if _destination(name) in found}
+        broken = self.broken([_destination(name) for name in names])
+        return {name: broken[_destination(name)] for name in names if _destination(name) in broken}
 
     def reached(self, destination: str, error: str = "") -> None:
         """Record whether a destination could be reached, from a test or a run."""

@@ -34,10 +34,10 @@ class RowFilter:
 
     def where(self, table: FromClause) -> list[ColumnElement[bool]]:
         columns = {"status": self.statuses, "kind": self.kinds}
-        found = [_among(table.c[name], values) for name, values in columns.items() if values]
+        conditions = [_among(table.c[name], values) for name, values in columns.items() if values]
         if self.id:
-            found.append(table.c.id.startswith(self.id, autoescape=True))
-        return found if self.connections is None else [*found, _among(table.c.connection, self.connections)]
+            conditions.append(table.c.id.startswith(self.id, autoescape=True))
+        return conditions if self.connections is None else [*conditions, _among(table.c.connection, self.connections)]
 
 
 def _among(column: ColumnElement[str], values: Collection[str]) -> ColumnElement[bool]:

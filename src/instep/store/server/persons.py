@@ -19,7 +19,7 @@ _WITH_KEY = re.compile(r"(.*) \((k-[0-9a-z-]+)\)")
 
 def persons(keys: ApiKeys, who: str) -> frozenset[str]:
     """Return the people of a record's `who`, which are equal for the same person under another key."""
-    return frozenset(_person(keys, one) for one in who.split(", ") if one)
+    return frozenset(_person(keys, name) for name in who.split(", ") if name)
 
 
 def has_right(keys: ApiKeys, who: str) -> bool:
@@ -28,15 +28,15 @@ def has_right(keys: ApiKeys, who: str) -> bool:
     return key is None or key.ended is None
 
 
-def _person(keys: ApiKeys, one: str) -> str:
-    key = _key_of(keys, one)
+def _person(keys: ApiKeys, name: str) -> str:
+    key = _key_of(keys, name)
     if key is None:
-        return one
+        return name
     return key.created_by if key.created_by.startswith(OF_PROVIDER) else key.name.removesuffix(AT_PAGE)
 
 
-def _key_of(keys: ApiKeys, one: str) -> ApiKey | None:
-    match = _WITH_KEY.fullmatch(one)
+def _key_of(keys: ApiKeys, name: str) -> ApiKey | None:
+    match = _WITH_KEY.fullmatch(name)
     try:
         key = keys.get(match[2]) if match else None
     except InstepError:

@@ -78,14 +78,14 @@ class StoredResources:
         another."""
         with self._db.write() as transaction:
             self.check(kind, name, expected)
-            known, now = _row(transaction, kind, name), self._db.now()
+            old, now = _row(transaction, kind, name), self._db.now()
             values = {"spec": dict(spec), "tags": list(tags), "updated": now, "updated_by": who}
-            if known is None:
+            if old is None:
                 created, by = since or (now, who)
                 first = {"kind": kind, "name": name, "id": new_id(), "version": 1, "created": created, "created_by": by}
                 transaction.execute(insert(objects).values(**first, **values))
             else:
-                transaction.execute(update(objects).where(*_is(kind, name)).values(version=known.version + 1, **values))
+                transaction.execute(update(objects).where(*_is(kind, name)).values(version=old.version + 1, **values))
             _link(transaction, kind, name, [*links, *(("tag", tag) for tag in tags)])
             row = _row(transaction, kind, name)
             assert row is not None
@@ -93,16 +93,16 @@ class StoredResources:
 
     def check(self, kind: StoredKind, name: str, expected: int | None) -> None:
         """Raise Conflict if the object does not have the expected version; see `put`."""
-        found = self.get(kind, name) if expected is not None else None
-        version = found.version if found else 0
+        stored = self.get(kind, name) if expected is not None else None
+        version = stored.version if stored else 0
         if expected is None or version == expected:
             return
-        if found is None:
+        if stored is None:
             raise Conflict(f"{kind} {name} no longer exists", hint="read the list again")
         if expected == 0:
             raise Conflict(f"{kind} {name} exists already", hint="choose another name, or change the one there is")
         raise Conflict(
-            f"{kind} {name} was changed meanwhile by {found.updated_by or 'somebody'}: it is at version {version}, "
+            f"{kind} {name} was changed meanwhile by {stored.updated_by or 'somebody'}: it is at version {version}, "
             f"this change was made from version {expected}",
             hint="read it again and repeat the change",
         )
@@ -191,8 +191,8 @@ class StoredResources:
 
 def new_id() -> str:
     """Return an identifier that nobody can guess, of lower-case letters and digits; it begins with a letter."""
-    rest = (random.choice(_ID_CHARACTERS) for _ in range(_ID_LENGTH - 1))
-    return random.choice(_ID_CHARACTERS[:24]) + "".join(rest)
+    characters = (random.choice(_ID_CHARACTERS) for _ in range(_ID_LENGTH - 1))
+    return random.choice(_ID_CHARACTERS[:24]) + "".join(characters)
 
 
 def _is(kind: StoredKind, name: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
@@ -232,6 +232,6 @@ def _with_one(query: Select[Any], kind: StoredKind, required: Iterable[Link]) ->
 
 
 def _is_called(kind: StoredKind, called: Called) -> ColumnElement[bool]:
-    there = (links.c.kind == kind, links.c.what == "destination", links.c.value.in_(called.destinations))
+    uses_destination = (links.c.kind == kind, links.c.what == "destination", links.c.value.in_(called.destinations))
     name = objects.c.spec[called.path].as_string() == called.name
-    return or_(objects.c.name == called.name, name, objects.c.name.in_(select(links.c.name).where(*there)))
+    return or_(objects.c.name == called.name, name, objects.c.name.in_(select(links.c.name).where(*uses_destination)))

@@ -52,20 +52,20 @@ class Secrets:
         with self._db.write() as transaction:
             last = select(func.max(secrets.c.version)).where(*_of(kind, name), secrets.c.field == field)
             place = SecretPlace(kind, name, field, (transaction.execute(last).scalar() or 0) + 1)
-            made, id = seal(self.keys, place, value), new_id()
-            row = {"id": id, **vars(place), "key": made.key, "wrapped": made.wrapped, "sealed": made.value}
+            sealed, id = seal(self.keys, place, value), new_id()
+            row = {"id": id, **vars(place), "key": sealed.key, "wrapped": sealed.wrapped, "sealed": sealed.value}
             transaction.execute(insert(secrets).values(**row, origin=origin, at=self._db.now(), who=who))
             return id
 
     def open(self, id: str, kind: str, name: str, field: str) -> str:
         """Return the value, for the field of the object that it was sealed for and for no other. InstepError
         otherwise."""
-        found = self.get(id)
-        if found is None or (found.place.kind, found.place.name, found.place.field) != (kind, name, field):
+        record = self.get(id)
+        if record is None or (record.place.kind, record.place.name, record.place.field) != (kind, name, field):
             raise InstepError(
                 f"{kind} {name}: {field}: there is no secret {id!r} of this field", hint="write the secret again"
             )
-        return unseal(self.keys, found.place, found.sealed)
+        return unseal(self.keys, record.place, record.sealed)
 
     def get(self, id: str) -> SecretRecord | None:
         with self._db.read() as transaction:
@@ -102,14 +102,14 @@ class Secrets:
         keys = self.keys
         query = select(secrets).where(secrets.c.key != keys.current).order_by(secrets.c.id).limit(batch)
         with self._db.write() as transaction:
-            found = [_record(row) for row in transaction.execute(query)]
-            for record in found:
-                made = rewrap(keys, record.place, record.sealed)
+            records = [_record(row) for row in transaction.execute(query)]
+            for record in records:
+                sealed = rewrap(keys, record.place, record.sealed)
                 crashpoint("secrets.rotate.row")
-                values = {"key": made.key, "wrapped": made.wrapped}
+                values = {"key": sealed.key, "wrapped": sealed.wrapped}
                 transaction.execute(update(secrets).where(secrets.c.id == record.id).values(**values))
         crashpoint("secrets.rotate.batch")
-        return len(found)
+        return len(records)
 
 
 def _of(kind: str, name: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:

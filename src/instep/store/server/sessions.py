@@ -72,8 +72,8 @@ class Sessions:
     def password_hash(self, key_id: str) -> str | None:
         """Return the hash of a key's password; None if it has none."""
         with self._db.read() as transaction:
-            found = transaction.execute(select(passwords.c.hash).where(passwords.c.key == key_id)).scalar()
-            return None if found is None else str(found)
+            password_hash = transaction.execute(select(passwords.c.hash).where(passwords.c.key == key_id)).scalar()
+            return None if password_hash is None else str(password_hash)
 
     def add_link(self, digest: str, key_id: str, expires: datetime) -> None:
         """Add a link that signs in once, until it expires."""
@@ -87,9 +87,9 @@ class Sessions:
             row = transaction.execute(select(sign_in_links).where(sign_in_links.c.digest == digest)).first()
             if row is None:
                 return None
-            taken = transaction.execute(delete(sign_in_links).where(sign_in_links.c.digest == digest)).rowcount
+            removed = transaction.execute(delete(sign_in_links).where(sign_in_links.c.digest == digest)).rowcount
             key = key_of(transaction, row.key)
-            return key if taken and not key.ended and row.expires > self._db.now() else None
+            return key if removed and not key.ended and row.expires > self._db.now() else None
 
 
 def _lives(transaction: Connection, secret: str, now: datetime) -> bool:

@@ -220,8 +220,8 @@ class Jobs:
         """Undo a claim whose work was not finished through no fault of its own: the attempt does not count, and it
         may begin again after `wait`. Fenced as above."""
         with self._db.write(common=True) as transaction:
-            given = self._requeue(transaction, job, why, self._db.now() + wait, None)
-            if given.status == "queued":
+            requeued = self._requeue(transaction, job, why, self._db.now() + wait, None)
+            if requeued.status == "queued":
                 back = {"attempt": job.attempt - 1}
                 transaction.execute(update(jobs).where(jobs.c.id == job.id).values(**back))
             return self._get(transaction, job.id)
@@ -259,8 +259,8 @@ class Jobs:
             return self.finish(job, "cancelled", error=f"stopped by {job.stop}")
         if job.attempt >= job.attempts:
             return self.finish(job, "dead", error=error)
-        rest = backoff(job.attempt, job.id) if job.attempt > at_once else timedelta()
-        return self._requeue(transaction, job, error, self._db.now() + rest, None)
+        delay = backoff(job.attempt, job.id) if job.attempt > at_once else timedelta()
+        return self._requeue(transaction, job, error, self._db.now() + delay, None)
 
     def cancel(self, job_id: str, who: str) -> Job:
         """Cancel a job: a waiting one ends at once, a running one as soon as its worker hears of it. Raises Conflict
@@ -322,14 +322,14 @@ class Jobs:
             return self._get(transaction, job_id, scope)
 
     def _get(self, transaction: Connection, job_id: str, scope: Collection[str] | None = None) -> Job:
-        known = select(jobs) if scope is None else select(jobs).where(_of(scope))
-        found = transaction.execute(known.where(jobs.c.id == job_id)).all() if job_id else []
-        if not found and job_id:
+        in_scope = select(jobs) if scope is None else select(jobs).where(_of(scope))
+        rows = transaction.execute(in_scope.where(jobs.c.id == job_id)).all() if job_id else []
+        if not rows and job_id:
             like = jobs.c.id.startswith(job_id, autoescape=True)
-            found = transaction.execute(known.where(like).limit(2)).all()
-        if len(found) != 1:
+            rows = transaction.execute(in_scope.where(like).limit(2)).all()
+        if len(rows) != 1:
             raise InstepError(f"no job {job_id!r} is known", hint="see `instep queue list`")
-        return _job(found[0])
+        return _job(rows[0])
 
     def running(self, connection: str, kind: JobKind | None = None) -> Job | None:
         """Return the job that runs for the connection now, connection tests apart."""
@@ -413,8 +413,8 @@ def _most_urgent(
     query = select(func.max(jobs.c.priority)).where(jobs.c.status == "queued")
     priority = transaction.execute(query).scalar()
     while priority is not None and (at_least is None or priority >= at_least):
-        if found := transaction.execute(_next(now, priority, kinds)).first():
-            return found
+        if row := transaction.execute(_next(now, priority, kinds)).first():
+            return row
         priority = transaction.execute(query.where(jobs.c.priority < priority)).scalar()
     return None
 
@@ -468,8 +468,8 @@ def _older(created: datetime, id: str) -> ColumnElement[bool]:
 def _of(scope: Collection[str]) -> ColumnElement[bool]:
     """Return the condition that a job is about one of these connections."""
     c = jobs.c
-    known = exists().where(rollouts.c.id == c.key)
-    rollout = and_(c.connection == "", c.kind == "rollout", known, all_in_scope(c.key, scope))
+    is_rollout = exists().where(rollouts.c.id == c.key)
+    rollout = and_(c.connection == "", c.kind == "rollout", is_rollout, all_in_scope(c.key, scope))
     return or_(c.connection.in_(sorted(scope)), rollout)
 
 

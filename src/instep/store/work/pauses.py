@@ -72,11 +72,11 @@ class Pauses:
 
     def tables(self, connection: str) -> dict[Ref, Pause]:
         """Return the paused tables with the oldest reason of each."""
-        found: dict[Ref, Pause] = {}
+        paused: dict[Ref, Pause] = {}
         for pause in self.active(connection):
             if pause.table is not None:
-                found.setdefault(pause.table, pause)
-        return found
+                paused.setdefault(pause.table, pause)
+        return paused
 
     def paused_connections(self, names: Sequence[str]) -> frozenset[str]:
         """Return those of these connections that are paused as a whole."""
@@ -123,9 +123,9 @@ class Troubles:
         """Return the troubles of these connections, by name; a constant number of queries."""
         troubles: dict[str, list[Trouble]] = {}
         for name, trouble in (*self._paused(connections), *self._runs(connections)):
-            known = troubles.setdefault(name, [])
-            if len(known) < MOST and trouble not in known:
-                known.append(trouble)
+            listed = troubles.setdefault(name, [])
+            if len(listed) < MOST and trouble not in listed:
+                listed.append(trouble)
         return troubles
 
     def _paused(self, connections: Collection[str]) -> list[tuple[str, Trouble]]:
@@ -160,26 +160,26 @@ class Troubles:
                 )
             ).all()
         of = {r.id: r.connection for r in last}
-        found = [
+        troubles = [
             (
                 of[r.run],
                 Trouble("failed" if r.status == "failed" else "missing", r.error, _path(r.table_schema, r.table_name)),
             )
             for r in tables
         ]
-        failed_names = {name for name, trouble in found if trouble.what == "failed"}
-        found += [
+        failed_names = {name for name, trouble in troubles if trouble.what == "failed"}
+        troubles += [
             (r.connection, Trouble("sync", r.error))
             for r in last
             if r.connection not in failed_names and r.status in FAILED and r.error
         ]
         begun = {r.connection: r for r in last}
-        found += [  # what ended before a run of it began
+        troubles += [  # what ended before a run of it began
             (r.connection, Trouble("sync", r.error))
             for r in failed
             if (run := begun.get(r.connection)) is None or (run.status not in FAILED and run.started < r.ended)
         ]
-        return found
+        return troubles
 
 
 def _path(schema: str, name: str) -> str:

@@ -255,12 +255,12 @@ class Rollouts:
     def accept(self, id: str, wave: int, why: str, who: str) -> int:
         """Accept the gates' findings up to this wave; return on how many connections."""
         c = rollout_members.c
-        found = [m.connection for m in self.members(id, upto=wave) if m.findings and not m.accepted]
+        names = [m.connection for m in self.members(id, upto=wave) if m.findings and not m.accepted]
         with self._db.write() as transaction:
-            for name in found:
+            for name in names:
                 where = (c.rollout == id, c.connection == name)
                 transaction.execute(update(rollout_members).where(*where).values(accepted=why, who=who))
-        return len(found)
+        return len(names)
 
     def prune(self, before: datetime) -> int:
         """Delete rollouts that are over or stopped and were last touched before then, with their connections; return

@@ -149,8 +149,8 @@ class Runs:
         """Add to the recorded detail of a run."""
         with self._db.write(run.connection) as transaction:
             where = runs.c.id == run.id
-            known = transaction.execute(select(runs.c.detail).where(where)).scalar_one()
-            transaction.execute(update(runs).where(where).values(detail={**known, **detail}))
+            recorded = transaction.execute(select(runs.c.detail).where(where)).scalar_one()
+            transaction.execute(update(runs).where(where).values(detail={**recorded, **detail}))
 
     def record_result(self, run: Run, status: RunStatus, error: str = "") -> None:
         """Record the result of a run that was ended on record before its work, so as to hold nobody up."""
@@ -186,8 +186,8 @@ class Runs:
 
     def running(self, connection: str) -> Run | None:
         """Return the run that is under way, dead or alive."""
-        found = self.latest(connection)
-        return found if found and found.status == "running" else None
+        run = self.latest(connection)
+        return run if run and run.status == "running" else None
 
     def latest(self, connection: str, kind: RunKind | None = None) -> Run | None:
         history = self.history(connection, kind=kind, limit=1)
@@ -237,11 +237,11 @@ class Runs:
         with self._db.read() as transaction:
             rows = transaction.execute(query.group_by(c.connection)).all()
             given_up = {name: ended for name, ended in transaction.execute(lost.group_by(j.connection)) if ended}
-        found = {name: Outcomes(done, failed, running > 0) for name, done, failed, running in rows}
+        outcomes = {name: Outcomes(done, failed, running > 0) for name, done, failed, running in rows}
         for name, ended in given_up.items():
-            known = found.get(name, Outcomes())
-            found[name] = replace(known, failed=max(filter(None, (known.failed, ended))))
-        return found
+            outcome = outcomes.get(name, Outcomes())
+            outcomes[name] = replace(outcome, failed=max(filter(None, (outcome.failed, ended))))
+        return outcomes
 
     def record_tables(self, *results: TableRun) -> None:
         """Record the results of tables; the latest one counts."""
@@ -281,14 +281,14 @@ class Runs:
     def tables_of_runs(self, places: Sequence[tuple[str, tuple[str, str]]]) -> list[TableRun]:
         """Return the results of some runs (ids) for some tables, in the order given."""
         c = table_runs.c
-        found: dict[tuple[str, tuple[str, str]], TableRun] = {}
+        results: dict[tuple[str, tuple[str, str]], TableRun] = {}
         with self._db.read() as transaction:
             for at in range(0, len(places), _AT_ONCE):
                 part = [(run, *ref) for run, ref in places[at : at + _AT_ONCE]]
                 where = tuple_(c.run, c.table_schema, c.table_name).in_(part)
-                for one in map(_table_run, transaction.execute(select(table_runs).where(where))):
-                    found[one.run, one.table] = one
-        return [found[place] for place in places if place in found]
+                for result in map(_table_run, transaction.execute(select(table_runs).where(where))):
+                    results[result.run, result.table] = result
+        return [results[place] for place in places if place in results]
 
     def loads(self, connection: str, table: str | None, before: int | None, limit: int) -> list[tuple[Run, TableRun]]:
         """Return runs that loaded a table with what they did to it, or (None) to all tables together, newest first.
@@ -326,15 +326,15 @@ class Runs:
         columns = (runs.c.connection, c.table_schema, c.table_name, c.status, c.mode, c.run)
         outcomes: dict[str, list[LatestOutcome]] = {name: [] for name in names}
         with self._db.read() as transaction:
-            for connection, schema, name, *rest in transaction.execute(self._latest(columns, names)):
-                outcomes[connection].append(LatestOutcome((schema, name), *rest))
+            for connection, schema, name, *outcome in transaction.execute(self._latest(columns, names)):
+                outcomes[connection].append(LatestOutcome((schema, name), *outcome))
         return {name: sorted(own) for name, own in outcomes.items()}
 
     def latest_tables(self, connection: str) -> dict[tuple[str, str], TableRun]:
         """Return for each table of a connection the result of the last run that loaded it."""
         with self._db.read() as transaction:
             rows = transaction.execute(self._latest(tuple(table_runs.c), [connection]))
-            return {one.table: one for one in map(_table_run, rows)}
+            return {result.table: result for result in map(_table_run, rows)}
 
     def _latest(self, columns: Sequence[Column[Any]], names: Sequence[str]) -> Select[Any]:
         c = table_runs.c

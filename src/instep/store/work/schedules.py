@@ -35,9 +35,9 @@ class Schedules:
         if not scheduled:
             return
         with self._db.write() as transaction:
-            for one in scheduled:
-                transaction.execute(schedules.delete().where(*_same(one.connection, one.kind)))
-            transaction.execute(insert(schedules), [vars(one) for one in scheduled])
+            for schedule in scheduled:
+                transaction.execute(schedules.delete().where(*_same(schedule.connection, schedule.kind)))
+            transaction.execute(insert(schedules), [vars(schedule) for schedule in scheduled])
 
     def drop(self, which: Iterable[tuple[str, JobKind]]) -> None:
         """Drop schedules; jobs that wait or run are left alone."""
