@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.project.files.imported import SchemaConfigDocument, imported
+from instep.project.files.imported import SchemaConfigDocument, imported_keys
 from instep.project.load import load
 from instep.schema.catalog.catalog import Column, Table
 from instep.schema.catalog.types import String
@@ -60,7 +60,7 @@ def meant(tree: dict[str, Any]) -> dict[str, Any]:
 
 @given(TREES)
 def test_a_tree_and_back(tree: dict[str, Any]) -> None:
-    assert back(imported(SchemaConfigDocument.model_validate(tree), {}).keys, tree) == meant(tree)
+    assert back(imported_keys(SchemaConfigDocument.model_validate(tree), {}).keys, tree) == meant(tree)
 
 
 def test_notes() -> None:
@@ -71,7 +71,7 @@ def test_notes() -> None:
             "off": {"enabled": False, "tables": {"u": {}}},
         },
     }
-    found = imported(SchemaConfigDocument.model_validate(tree), {"s.t": ("id",)})
+    found = imported_keys(SchemaConfigDocument.model_validate(tree), {"s.t": ("id",)})
     assert [note.partition(":")[0] for note in found.notes] == [
         "`include` excludes tables that were added since the export",
         "s.t.id is in the primary key and cannot be switched off",

@@ -43,10 +43,10 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 
 def test_one_line_a_column_differs() -> None:
     now = {**DOCUMENT, "tables": [{**DOCUMENT["tables"][0], "columns": COLUMNS[:1]}]}  # type: ignore[index]
-    diff = lock_diff(DOCUMENT, now, there="a", here="b")
+    diff = lock_diff(DOCUMENT, now, locked_as="a", now_as="b")
     assert [line for line in diff if line[0] in "+-"] == ["--- a", "+++ b", "-  - {name: 'no', type: 'decimal(10,2)'}"]
-    assert lock_diff(DOCUMENT, DOCUMENT, there="a", here="b") == []
-    assert len(lock_diff(None, DOCUMENT, there="a", here="b")) == len(TEXT.splitlines()) + 3
+    assert lock_diff(DOCUMENT, DOCUMENT, locked_as="a", now_as="b") == []
+    assert len(lock_diff(None, DOCUMENT, locked_as="a", now_as="b")) == len(TEXT.splitlines()) + 3
 
 
 BROKEN = [

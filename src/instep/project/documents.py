@@ -106,8 +106,8 @@ def is_too_deep(value: Any) -> bool:
     """Return whether a JSON document nests more than MOST_LEVELS levels: what walks through it would fail."""
     level = [value]
     for _ in range(MOST_LEVELS + 1):
-        found = (one.values() if isinstance(one, Mapping) else one for one in level if isinstance(one, Mapping | list))
-        level = [part for parts in found for part in parts]
+        children = (v.values() if isinstance(v, Mapping) else v for v in level if isinstance(v, Mapping | list))
+        level = [part for parts in children for part in parts]
         if not level:
             return False
     return True
@@ -161,14 +161,14 @@ def plain_secrets(kind: ObjectKind, name: str, spec: Mapping[str, Any]) -> tuple
     Raise InvalidObject for a document with more than MOST_SECRETS of them: a section tells of one property at a time,
     and each look takes as long as the document is.
     """
-    data, found = _copied(spec), dict[Path, None]()
-    while new := [path for path in _refused(kind, data) if path not in found and value_at(data, path) is not None]:
-        found |= dict.fromkeys(new)
-        if len(found) > MOST_SECRETS:
+    data, places = _copied(spec), dict[Path, None]()
+    while new := [path for path in _refused(kind, data) if path not in places and value_at(data, path) is not None]:
+        places |= dict.fromkeys(new)
+        if len(places) > MOST_SECRETS:
             raise InvalidObject(kind, name, [((), f"may hold {MOST_SECRETS} secrets, and has more")])
         for path in new:
             parent_of(data, path)[path[-1]] = secret("0")
-    return tuple(found)
+    return tuple(places)
 
 
 def _refused(kind: ObjectKind, data: dict[str, Any]) -> list[Path]:
@@ -225,8 +225,8 @@ def secrets_in(spec: Mapping[str, Any]) -> dict[Path, str]:
 
 def masked(spec: Mapping[str, Any]) -> dict[str, Any]:
     """Return the document for reading: stars in the place of secrets."""
-    found: dict[str, Any] = _masked(spec)
-    return found
+    document: dict[str, Any] = _masked(spec)
+    return document
 
 
 def _masked(value: Any) -> Any:

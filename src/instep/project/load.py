@@ -28,14 +28,14 @@ def find(start: Path | None = None) -> Path:
     """Return the project file in `start` (default: here) or the nearest folder above; ProjectError if there is none."""
     if start is None or not start.is_absolute():
         check_current_folder()
-    here = (start or Path.cwd()).resolve()
-    for folder in (here, *here.parents):
+    base = (start or Path.cwd()).resolve()
+    for folder in (base, *base.parents):
         if (folder / FILE_NAME).is_file():
             return folder / FILE_NAME
         if (folder / "instep.yaml").is_file():
             raise ProjectError(f"{folder / 'instep.yaml'} is not read", hint=f"rename it to {FILE_NAME}")
     raise ProjectError(
-        f"no {FILE_NAME} in {here} or above", hint="make one with `instep init`, or name its folder with --project"
+        f"no {FILE_NAME} in {base} or above", hint="make one with `instep init`, or name its folder with --project"
     )
 
 
@@ -51,13 +51,13 @@ def load(path: Path, variables: Mapping[str, str] | None = None) -> Project:
         raise ProjectError(
             f"{file.name} is empty", hint="write a source, a destination and a connection, or run `instep init`"
         )
-    found = _project(file, tree, variables, digest)
-    if not (found.model.sources or found.model.destinations or found.model.connections):
+    project = _project(file, tree, variables, digest)
+    if not (project.model.sources or project.model.destinations or project.model.connections):
         raise ProjectError(
             f"{file.name} has no sources, destinations or connections",
             hint="write them, or run `instep init` in an empty folder to see an example",
         )
-    return found
+    return project
 
 
 def _project(file: Path, tree: Tree, variables: Mapping[str, str] | None, digest: str) -> Project:
@@ -73,21 +73,21 @@ def problems_in(text: str) -> list[tuple[Place, str]]:
     tree = yaml_tree.parse(text)
     if tree.problems:
         return [((), problem) for _, problem in tree.problems]
-    found = [(path, f"{dotted(path)}: {problem}") for path, problem in _links(tree)]
+    problems = [(path, f"{dotted(path)}: {problem}") for path, problem in _links(tree)]
     seen: dict[object, object] = {}
     try:
         ProjectFile.model_validate(tree.data, context=seen)
     except ValidationError as error:
         wrong = placed_problems(error, tree, seen)
-        found = [*((path, f"{dotted(path)}: {problem}") for path, problem in wrong), *found]
-    return found
+        problems = [*((path, f"{dotted(path)}: {problem}") for path, problem in wrong), *problems]
+    return problems
 
 
 def load_beside(folder: Path, variables: Mapping[str, str] | None = None) -> Project:
     """Return the project of a server, which keeps sections itself: the file may have none, and may be missing. Its
     folder is the one given, or that of the nearest file above. ProjectError as `load`."""
-    here = folder.resolve()
-    file = next((f / FILE_NAME for f in (here, *here.parents) if (f / FILE_NAME).is_file()), here / FILE_NAME)
+    base = folder.resolve()
+    file = next((f / FILE_NAME for f in (base, *base.parents) if (f / FILE_NAME).is_file()), base / FILE_NAME)
     digest = digest_of(file)
     tree = yaml_tree.parse(text_of(file) if file.is_file() else "{}")
     tree.data = {} if tree.data is None and not tree.problems else tree.data
@@ -104,12 +104,12 @@ def changed_text(project: Project, path: Place, value: str) -> str:
     text = file.read_bytes().decode("utf-8-sig")
     if isinstance(_at(yaml_tree.parse(text).data, path), Reference):
         raise ProjectError(f"{project.location_of(path)} is a reference", hint=f"set what it leads to: {value}")
-    if (made := yaml_tree.with_scalar(text, path, value)) is None:
+    if (changed := yaml_tree.with_scalar(text, path, value)) is None:
         raise ProjectError(
             f"{project.location_of(path)} cannot be changed here: it has no text of its own, on one line",
             hint=f"write it yourself: {place}: {value}",
         )
-    return made
+    return changed
 
 
 def replace_text(project: Project, text: str) -> None:
@@ -171,16 +171,16 @@ def _links(tree: Tree) -> Iterator[tuple[Place, str]]:
 
 def _log_links(data: Any) -> Iterator[tuple[str, str, str]]:
     """Yield conflicts of connections of one source, which cannot share a slot or a publication."""
-    known: dict[tuple[str, str, str], str] = {}
+    owners: dict[tuple[str, str, str], str] = {}
     for name, connection in _section(data, "connections").items():
         of = str(_source(data, connection))
-        for field, given in _section(connection, "log").items():
-            if field not in ("slot", "publication") or not isinstance(given, str) or not given:
+        for field, name_of_field in _section(connection, "log").items():
+            if field not in ("slot", "publication") or not isinstance(name_of_field, str) or not name_of_field:
                 continue
-            if (of, field, given) in known:
-                other = known[of, field, given]
-                yield f"connections.{other} of source {of} has the {field} {given!r} already", name, field
-            known.setdefault((of, field, given), name)
+            if (of, field, name_of_field) in owners:
+                other = owners[of, field, name_of_field]
+                yield f"connections.{other} of source {of} has the {field} {name_of_field!r} already", name, field
+            owners.setdefault((of, field, name_of_field), name)
 
 
 def _source(data: Any, connection: Any) -> Any:
@@ -191,7 +191,7 @@ def _source(data: Any, connection: Any) -> Any:
 def _shard_links(data: Any) -> Iterator[tuple[str, str]]:
     """Yield conflicts of shards: those of one table share a namespace, and each needs a name of its own."""
     connections, destinations = _section(data, "connections"), _section(data, "destinations")
-    known: dict[tuple[str, str, str], str] = {}
+    owners: dict[tuple[str, str, str], str] = {}
     for name, connection in connections.items():
         shard = connection.get("shard") if isinstance(connection, dict) else None
         if not isinstance(shard, str) or not shard:
@@ -200,20 +200,20 @@ def _shard_links(data: Any) -> Iterator[tuple[str, str]]:
         namespace = connection.get("namespace") or _section(destinations, to).get("namespace")
         if not namespace:
             yield "needs a `namespace`, which it shares with the other shards", name
-        elif (to, str(namespace), shard) in known:
-            yield f"connections.{known[to, str(namespace), shard]} is shard {shard!r} of {namespace} already", name
-        known.setdefault((to, str(namespace), shard), name)
+        elif (to, str(namespace), shard) in owners:
+            yield f"connections.{owners[to, str(namespace), shard]} is shard {shard!r} of {namespace} already", name
+        owners.setdefault((to, str(namespace), shard), name)
 
 
 def connection_links(data: Any, connection: Mapping[str, Any]) -> Iterator[tuple[str, Place]]:
     """Yield (problem, place within the connection) of its references to other sections; only the names of those
     count."""
     for field in ("source", "destination"):
-        known, given = _section(data, f"{field}s"), connection.get(field)
-        if isinstance(given, str) and given not in known:
-            yield f"unknown {field} {given!r}{suggestion_or_list(given, known)}", (field,)
-        elif given is None and len(known) != 1:
-            yield f"is required ({len(known) or 'no'} {field}s are defined)", (field,)
+        defined, named = _section(data, f"{field}s"), connection.get(field)
+        if isinstance(named, str) and named not in defined:
+            yield f"unknown {field} {named!r}{suggestion_or_list(named, defined)}", (field,)
+        elif named is None and len(defined) != 1:
+            yield f"is required ({len(defined) or 'no'} {field}s are defined)", (field,)
     policy, policies = connection.get("policy"), _section(data, "policies")
     if isinstance(policy, str) and policy not in policies and not is_word(policy):
         yield f"unknown policy {policy!r}{suggestion_or_list(policy, policies)}", ("policy",)
@@ -245,5 +245,5 @@ def _table_links(connection: Mapping[str, Any]) -> Iterator[tuple[str, Place]]:
 
 
 def _section(data: Any, name: str) -> Mapping[str, Any]:
-    found = data.get(name) if isinstance(data, dict) else None
-    return found if isinstance(found, dict) else {}
+    section = data.get(name) if isinstance(data, dict) else None
+    return section if isinstance(section, dict) else {}

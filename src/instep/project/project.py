@@ -104,10 +104,10 @@ class Project:
         return requested or self.connections
 
     def connection(self, name: str) -> ConnectionSection:
-        found = self.model.connections.get(name)
-        if found is None:
+        section = self.model.connections.get(name)
+        if section is None:
             raise self._unknown("connection", name, self.model.connections)
-        return found
+        return section
 
     def source_of(self, connection: str) -> str:
         """Return the name of the connection's source."""
@@ -179,19 +179,19 @@ class Project:
         """Return the source's section, secrets included."""
         if name not in self.model.sources:
             raise self._unknown("source", name, self.model.sources)
-        found = self._opened(self.model.sources[name], ("sources", name))
-        return found.whole() if found.type == "connector" else found
+        section = self._opened(self.model.sources[name], ("sources", name))
+        return section.whole() if section.type == "connector" else section
 
     def destination(self, name: str) -> Destination:
         """Return the destination's section, secrets included."""
         if name not in self.model.destinations:
             raise self._unknown("destination", name, self.model.destinations)
-        found = self._opened(self.model.destinations[name], ("destinations", name))
-        uri = str(found.properties.get("uri", ""))
+        section = self._opened(self.model.destinations[name], ("destinations", name))
+        uri = str(section.properties.get("uri", ""))
         if uri.startswith(_CATALOG_FILE):  # a path as others: wherever the command is started
             file = self.root / Path(uri.removeprefix(_CATALOG_FILE)).expanduser()
-            found = found.model_copy(update={"properties": {**found.properties, "uri": f"{_CATALOG_FILE}{file}"}})
-        return found
+            section = section.model_copy(update={"properties": {**section.properties, "uri": f"{_CATALOG_FILE}{file}"}})
+        return section
 
     def may_read_local_files(self, destination: str) -> bool:
         """Return whether metadata of a lake elsewhere may lead to files of this machine."""
@@ -227,11 +227,11 @@ class Project:
     def policy(self, connection: str) -> Policy:
         """Return the connection's policy, with its settings in the words of other products as rules and modifiers."""
         section = self.connection(connection)
-        found = chosen(connection, section, self.model.policies)
-        made = to_policy(found.name, found.section, section.tables, self.option_rules(connection))
+        choice = chosen(connection, section, self.model.policies)
+        policy = to_policy(choice.name, choice.section, section.tables, self.option_rules(connection))
         if section.backfill is None:
-            return made
-        return replace(made, modifiers={**made.modifiers, "backfill": section.backfill})
+            return policy
+        return replace(policy, modifiers={**policy.modifiers, "backfill": section.backfill})
 
     def option_rules(self, connection: str) -> tuple[Rule, ...]:
         """Return the rules that the options of a scheduled detector are translated to."""
@@ -252,20 +252,20 @@ class Project:
     def detect(self, connection: str) -> Detect:
         """Return the detection settings: those of `detect:`, else translated from other settings."""
         section, options = self.connection(connection), self.detector(connection)
-        found = section.detect
-        given = {name: getattr(found, name) for name in found.model_fields_set}
+        detect = section.detect
+        own = {name: getattr(detect, name) for name in detect.model_fields_set}
         if options:
-            return Detect(**({"before_sync": options.enabled, "min_interval": options.frequency} | given))
-        return Detect(**({"min_interval": DAY} | given)) if section.detect_and_propagate_schema_changes else found
+            return Detect(**({"before_sync": options.enabled, "min_interval": options.frequency} | own))
+        return Detect(**({"min_interval": DAY} | own)) if section.detect_and_propagate_schema_changes else detect
 
     def selection(self, connection: str) -> Selection:
-        found, options = self.connection(connection).selection(), self.detector(connection)
+        selection, options = self.connection(connection).selection(), self.detector(connection)
         if options is None:
-            return found
+            return selection
         return replace(
-            found,
-            exclude_tables=(*found.exclude_tables, *patterns(options.excluded_tables())),
-            exclude_columns=(*found.exclude_columns, *patterns(options.excluded_columns())),
+            selection,
+            exclude_tables=(*selection.exclude_tables, *patterns(options.excluded_tables())),
+            exclude_columns=(*selection.exclude_columns, *patterns(options.excluded_columns())),
         )
 
     def table(self, connection: str, ref: tuple[str, str]) -> TableSettings:
@@ -273,25 +273,25 @@ class Project:
         it."""
         path = ".".join(filter(None, ref))
         connection_section = self.connection(connection)
-        found: dict[str, Any] = {"mode": connection_section.mode}
+        values: dict[str, Any] = {"mode": connection_section.mode}
         for pattern in reversed(connection_section.table_keys.fitting(path)):
             section = connection_section.tables[pattern]
-            found |= {field: getattr(section, field) for field in section.model_fields_set}
-        return TableSettings.model_construct(**found)
+            values |= {field: getattr(section, field) for field in section.model_fields_set}
+        return TableSettings.model_construct(**values)
 
     def freshness_targets(self, connection: str, refs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], float]:
         """Return the seconds that the rows of these tables may be old, of those that have such a target."""
         section = self.connection(connection)
-        given = {name: one.freshness for name, one in section.tables.items() if "freshness" in one.model_fields_set}
-        if not given:
+        own_targets = {name: t.freshness for name, t in section.tables.items() if "freshness" in t.model_fields_set}
+        if not own_targets:
             return dict.fromkeys(refs, section.freshness) if section.freshness else {}
-        found = {}
+        targets = {}
         for ref in refs:
             fitting = section.table_keys.fitting(".".join(filter(None, ref)))
-            own = next((given[name] for name in fitting if name in given), None)
+            own = next((own_targets[name] for name in fitting if name in own_targets), None)
             if target := section.freshness if own is None else own:
-                found[ref] = target
-        return found
+                targets[ref] = target
+        return targets
 
     def tables_named(self, connection: str) -> dict[str, tuple[str, ...]]:
         """Return the tables that the connection names one by one, with the columns that it gives other names."""
@@ -324,9 +324,9 @@ class Project:
         """Return `instep.yml:<line>: <key>`, for messages."""
         return f"{self.file.name}:{self.tree.line(path)}: {'.'.join(map(str, path))}"
 
-    def _unknown(self, what: str, name: str, known: Mapping[str, Any]) -> ProjectError:
-        hint = f"add it to {self.file}, or use another name" if known else f"add one to {self.file}"
-        return ProjectError(f"unknown {what} {name!r}{suggestion_or_list(name, known)}", hint=hint)
+    def _unknown(self, what: str, name: str, names: Mapping[str, Any]) -> ProjectError:
+        hint = f"add it to {self.file}, or use another name" if names else f"add one to {self.file}"
+        return ProjectError(f"unknown {what} {name!r}{suggestion_or_list(name, names)}", hint=hint)
 
     @property
     def shelves(self) -> Shelves:
@@ -369,9 +369,9 @@ class Project:
         if isinstance(value, Reference):
             return self.environment.resolve(value, self.location_of(path), path)
         if isinstance(value, Section):
-            given = {name: getattr(value, name) for name in value.model_fields_set}
-            found = {name: self._resolved(item, (*path, name)) for name, item in given.items()}
-            return found if found != given else value
+            values = {name: getattr(value, name) for name in value.model_fields_set}
+            resolved = {name: self._resolved(item, (*path, name)) for name, item in values.items()}
+            return resolved if resolved != values else value
         if isinstance(value, dict):
             return {key: self._resolved(item, (*path, key)) for key, item in value.items()}
         return value

@@ -62,10 +62,10 @@ class Sections(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Section:
         if name in self._file:
             return self._file[name]
-        found = self._documents.get(self._kind, name)
-        if found is None:
+        document = self._documents.get(self._kind, name)
+        if document is None:
             raise KeyError(name)
-        return self._section(name, found)
+        return self._section(name, document)
 
     def _section(self, name: str, stored_section: StoredSection) -> Section:
         written, section = self._read.pop(name, (None, None))
@@ -80,7 +80,7 @@ class Sections(Mapping[str, Any]):
         """Return the sections of these names that there are, by one statement."""
         own = {name: self._file[name] for name in names if name in self._file}
         stored = self._documents.get_many(self._kind, [name for name in names if name not in own])
-        return own | {found.name: self._section(found.name, found) for found in stored}
+        return own | {document.name: self._section(document.name, document) for document in stored}
 
     def __iter__(self) -> Iterator[str]:
         yield from self._file
@@ -108,10 +108,10 @@ class ServedProject(Project):
 
         Folders and links may have moved since, and it may have been written when more was allowed.
         """
-        found = super()._plain(section, path)
+        plain = super()._plain(section, path)
         if self._is_served(path):
-            self._refuse(path, refusals(found, self.shelves))
-        return found
+            self._refuse(path, refusals(plain, self.shelves))
+        return plain
 
     def _resolved(self, value: Any, path: TreePath) -> Any:
         """Return the value with its reference resolved: the server's objects may refer to the server's own secrets
@@ -134,8 +134,8 @@ class ServedProject(Project):
         return len(path) > 1 and path[0] in _KINDS and self.manages(str(path[0]), str(path[1]))
 
     def _refuse(self, path: TreePath, wrong: Iterable[tuple[TreePath, str]]) -> None:
-        if found := list(wrong):
-            raise InvalidObject(_KINDS[str(path[0])], str(path[1]), found)
+        if problems := list(wrong):
+            raise InvalidObject(_KINDS[str(path[0])], str(path[1]), problems)
 
     def location_of(self, path: TreePath) -> str:
         if len(path) < 2 or path[0] not in _KINDS or not self.manages(str(path[0]), str(path[1])):
@@ -150,26 +150,26 @@ class ServedProject(Project):
             self._refuse(("connections", connection), refusals(section, self.shelves))
         source, destination = self.source_of(connection), self.destination_of(connection)
         channels = {notice.to: self._used(connection, "channels", notice.to) for notice in section.notify}
-        found = {
+        sections_used = {
             "connections": {connection: section},
             "sources": {source: self._used(connection, "sources", source)},
             "destinations": {destination: self._used(connection, "destinations", destination)},
             "policies": self._policy(section),
             "channels": channels,
         }
-        return replace(self, model=self.model.model_copy(update=found))
+        return replace(self, model=self.model.model_copy(update=sections_used))
 
     def for_connections(self, connections: Collection[str]) -> Project:
         """Return some connections with what they use, read by one statement per kind."""
-        found: dict[str, dict[str, Any]] = {"connections": self._read("connections", connections)}
-        sections = found["connections"].values()
+        used: dict[str, dict[str, Any]] = {"connections": self._read("connections", connections)}
+        sections = used["connections"].values()
         for plural in ("sources", "destinations"):
             named = {
                 getattr(section, plural[:-1]) or next(iter(getattr(self.model, plural)), "") for section in sections
             }
-            found[plural] = self._read(plural, named)
-        found["policies"] = self._read("policies", {section.policy for section in sections})
-        return replace(self, model=self.model.model_copy(update=found))
+            used[plural] = self._read(plural, named)
+        used["policies"] = self._read("policies", {section.policy for section in sections})
+        return replace(self, model=self.model.model_copy(update=used))
 
     def _read(self, plural: str, names: Collection[str]) -> dict[str, Any]:
         sections = getattr(self.model, plural)
@@ -177,16 +177,16 @@ class ServedProject(Project):
 
     def _policy(self, section: ConnectionSection) -> dict[str, PolicySection]:
         """Return the policy that it names; a preset's word is none."""
-        found = self.model.policies.get(section.policy)
-        return {section.policy: found} if found else {}
+        policy = self.model.policies.get(section.policy)
+        return {section.policy: policy} if policy else {}
 
     def _used(self, connection: str, plural: str, name: str) -> Any:
-        found = getattr(self.model, plural).get(name)
-        if found is None:
+        section = getattr(self.model, plural).get(name)
+        if section is None:
             kind = _KINDS[plural]
             hint = f"put it back into {self.file.name}, or give the connection another {kind}"
             raise ProjectError(f"connection {connection}: there is no {kind} {name!r}, which it uses", hint=hint)
-        return found
+        return section
 
 
 def served(project: Project, documents: Documents, opens: Opens) -> ServedProject:

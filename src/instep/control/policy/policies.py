@@ -14,7 +14,7 @@ from instep.control.policy.simulation import DecisionOutcome, SimulatedDecision,
 from instep.errors import SchemaError
 from instep.model import Review
 from instep.operations.values import EXISTING, ReviewStatus
-from instep.project.files.imported import imported
+from instep.project.files.imported import imported_keys
 from instep.project.files.policy_files import SampleCase, read_config
 from instep.project.project import Project
 from instep.project.text.tree import Path as Place
@@ -305,7 +305,7 @@ def take_over(project: Project, store: Store, connection: str, file: Path) -> Ta
 
     seen = store.discoveries.get(connection)
     tables = (*(seen.catalog.tables if seen else ()), *store.accepted.catalog(connection).tables)
-    keys = imported(read_config(file), {t.path: t.key for t in tables})
+    keys = imported_keys(read_config(file), {t.path: t.key for t in tables})
     given = project.connection(connection).model_fields_set
     already = sorted(given & {*keys.keys, "policy", "detect_and_propagate_schema_changes"})
     if already:

@@ -233,8 +233,8 @@ _DOTS = {ord("\u3002"): "."}
 
 def reach_of(section: type[Section], key: str) -> KeyReach | None:
     """Return what a key of a section can reach; None for one without an entry."""
-    found = (KEYS[cls][key] for cls in section.__mro__ if cls in KEYS and key in KEYS[cls])
-    return next(found, None)
+    reaches = (KEYS[cls][key] for cls in section.__mro__ if cls in KEYS and key in KEYS[cls])
+    return next(reaches, None)
 
 
 def refusals(section: Section, shelves: Shelves, path: Path = ()) -> Refusals:
@@ -274,5 +274,5 @@ def is_address(name: str, text: str) -> bool:
     """Return whether a value within a mapping names a server or proves it, by what it is called and how it looks to a
     program that reads it as an address."""
     plain = unicodedata.normalize("NFKC", text).translate(_DOTS)
-    plain = "".join(one for one in plain if not unicodedata.category(one).startswith("C"))
+    plain = "".join(c for c in plain if not unicodedata.category(c).startswith("C"))
     return _CALLED.search(name) is not None or _LOOKS.search(plain) is not None

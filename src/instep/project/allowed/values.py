@@ -54,8 +54,8 @@ def file(value: str, section: Any, shelves: Shelves) -> Refusals:
 
 def files(value: tuple[str, ...], section: Any, shelves: Shelves) -> Refusals:
     """Refuse each path that is on no shelf."""
-    for at, one in enumerate(value):
-        yield from (((at, *inner), why) for inner, why in file(one, section, shelves))
+    for at, path in enumerate(value):
+        yield from (((at, *inner), why) for inner, why in file(path, section, shelves))
 
 
 def place(value: str, section: Any, shelves: Shelves) -> Refusals:
@@ -70,14 +70,14 @@ def place(value: str, section: Any, shelves: Shelves) -> Refusals:
 def host(value: str, section: Any, shelves: Shelves) -> Refusals:
     """Refuse sockets of this machine: they let in by the account of the process. libpq takes one where a host is empty,
     be it one of several."""
-    if re.search(r"[/\\\0]", value) or any(not one.strip() or one.strip().startswith("@") for one in value.split(",")):
+    if re.search(r"[/\\\0]", value) or any(not p.strip() or p.strip().startswith("@") for p in value.split(",")):
         yield (), "must be a host's name or address: an API reaches no socket of this machine"
 
 
 def hosts(value: tuple[str, ...], section: Any, shelves: Shelves) -> Refusals:
     """Refuse each that is no host."""
-    for at, one in enumerate(value):
-        yield from (((at, *inner), why) for inner, why in host(one, section, shelves))
+    for at, name in enumerate(value):
+        yield from (((at, *inner), why) for inner, why in host(name, section, shelves))
 
 
 def instep_yml_only(value: Any, section: Any, shelves: Shelves) -> Refusals:
@@ -214,16 +214,16 @@ def _dialect(section: Any) -> JdbcDialect:
 
 def apprise(value: str, section: Any, shelves: Shelves) -> Refusals:
     """Refuse services that read files or run programs, and options that may name any."""
-    scheme, _, rest = value.partition("://")
+    scheme, _, address = value.partition("://")
     if scheme.lower() not in _SERVICES:
         yield (), f"must be of one of {', '.join(sorted(_SERVICES))}: of others {_ONLY_FILE}"
         return
     if "#" in value:
         yield (), "has a #, after which Apprise reads options too"
         return
-    query = rest.partition("?")[2]
-    given = {unquote_plus(part.partition("=")[0]).lower() for part in re.split("[?&;]", query) if part}
-    if strange := sorted(given - _SERVICE_OPTIONS):
+    query = address.partition("?")[2]
+    options = {unquote_plus(part.partition("=")[0]).lower() for part in re.split("[?&;]", query) if part}
+    if strange := sorted(options - _SERVICE_OPTIONS):
         yield (
             (),
             f"sets {', '.join(name[:40] for name in strange)}: an API may set {', '.join(sorted(_SERVICE_OPTIONS))}",
@@ -307,16 +307,18 @@ _COMMON_WORDS = _words(
 """First words of names that Iceberg's libraries read; any other name is a label that nobody acts upon."""
 
 
-def store_refusals(given: Mapping[str, Any], more: frozenset[str] = frozenset()) -> Mapping[str, str]:
+def store_refusals(properties: Mapping[str, Any], more: frozenset[str] = frozenset()) -> Mapping[str, str]:
     """Return by name why properties of an object store, or of a catalog that takes `more`, are refused."""
-    known = OBJECT_STORE | more
-    refused = {n: _unknown(known) for n in given if n not in known and not (more == REST and _HEADER.fullmatch(n))}
+    allowed = OBJECT_STORE | more
+    refused = {
+        n: _unknown(allowed) for n in properties if n not in allowed and not (more == REST and _HEADER.fullmatch(n))
+    }
     for host, logins in _LOGINS.items():
-        if host in given and not any(_is_set(given.get(name)) for name in logins):
+        if host in properties and not any(_is_set(properties.get(name)) for name in logins):
             refused[host] = f"needs {' or '.join(sorted(logins))}: the machine's own login would go to that host"
-    if (account := given.get("adls.account-name")) is not None and not _ACCOUNT.fullmatch(str(account)):
+    if (account := properties.get("adls.account-name")) is not None and not _ACCOUNT.fullmatch(str(account)):
         refused["adls.account-name"] = "must be 3 to 24 small letters and digits: it becomes a part of a host's name"
-    return refused | {n: _NO_HOST for n in given.keys() & _URLS if not is_web(str(given[n]))}
+    return refused | {n: _NO_HOST for n in properties.keys() & _URLS if not is_web(str(properties[n]))}
 
 
 def _is_set(value: Any) -> bool:
@@ -324,10 +326,10 @@ def _is_set(value: Any) -> bool:
     return value is not None and bool(str(value).strip())
 
 
-def catalog_refusals(catalog: str, given: Mapping[str, Any]) -> Mapping[str, str]:
+def catalog_refusals(catalog: str, properties: Mapping[str, Any]) -> Mapping[str, str]:
     """Return by name why properties of an Iceberg destination are refused; `catalog` is its type."""
-    refused = dict(store_refusals(given, CATALOGS[catalog]))
-    if catalog == "rest" and "uri" in given and not is_web(str(given["uri"])):
+    refused = dict(store_refusals(properties, CATALOGS[catalog]))
+    if catalog == "rest" and "uri" in properties and not is_web(str(properties["uri"])):
         refused["uri"] = _NO_HOST
     return refused
 
@@ -337,9 +339,9 @@ def is_web(text: str) -> bool:
     return _WEB.fullmatch(text) is not None
 
 
-def table_refusals(given: Mapping[str, Any]) -> Mapping[str, str]:
+def table_refusals(properties: Mapping[str, Any]) -> Mapping[str, str]:
     """Return by name why properties of a table are refused."""
-    return {name: _unknown(TABLE) + ", and labels of your own" for name in given if not _is_plain(name)}
+    return {name: _unknown(TABLE) + ", and labels of your own" for name in properties if not _is_plain(name)}
 
 
 def _is_plain(name: str) -> bool:
@@ -349,5 +351,5 @@ def _is_plain(name: str) -> bool:
     return bool(_LABEL.fullmatch(name)) and words[0] not in _COMMON_WORDS and "impl" not in words
 
 
-def _unknown(known: frozenset[str]) -> str:
-    return f"is not a property that an API may set; it may set {', '.join(sorted(known))}"
+def _unknown(allowed: frozenset[str]) -> str:
+    return f"is not a property that an API may set; it may set {', '.join(sorted(allowed))}"

@@ -29,8 +29,8 @@ def make(folder: Path) -> None:
 
 def days() -> list[dict[str, Any]]:
     """Return the answers of the API: `tables`, as schema() declares them, and `records` by table."""
-    found: list[dict[str, Any]] = json.loads(_text("days.json"))
-    return [{"day": number, **day} for number, day in enumerate(found, 1)]
+    answers: list[dict[str, Any]] = json.loads(_text("days.json"))
+    return [{"day": number, **day} for number, day in enumerate(answers, 1)]
 
 
 def begin_day(folder: Path, day: dict[str, Any]) -> None:

@@ -73,25 +73,25 @@ def read_contract(file: Path) -> tuple[ContractTable, ...]:
     if not isinstance(tree.data, dict):
         raise ProjectError(f"{file.name} is not a data contract", hint=_FORM)
     try:
-        found = Contract.model_validate(tree.data)
+        contract = Contract.model_validate(tree.data)
     except ValidationError as error:
         raise_all(file.name, problems_of(error, tree, {}), _FORM)
         raise
     problems: list[tuple[int, str]] = []
-    tables = tuple(_table(o, tree, at, problems) for at, o in enumerate(found.objects))
+    tables = tuple(_table(o, tree, at, problems) for at, o in enumerate(contract.objects))
     raise_all(file.name, problems, HINT)
     return tables
 
 
-def _table(found: Object, tree: yaml_tree.Tree, at: int, problems: list[tuple[int, str]]) -> ContractTable:
+def _table(table: Object, tree: yaml_tree.Tree, at: int, problems: list[tuple[int, str]]) -> ContractTable:
     place = ("schema", at, "properties")
-    columns = (_column(p, tree.line((*place, n)), problems) for n, p in enumerate(_keyed(found.properties)))
+    columns = (_column(p, tree.line((*place, n)), problems) for n, p in enumerate(_keyed(table.properties)))
     return ContractTable(
-        names=tuple(dict.fromkeys(filter(None, (found.physical, found.name)))),
+        names=tuple(dict.fromkeys(filter(None, (table.physical, table.name)))),
         columns=tuple(columns),
-        cursor=str(found.custom_value(CURSOR) or ""),
-        mode=str(found.custom_value(MODE) or ""),
-        retained=bool(found.custom_value(RETAINED)),
+        cursor=str(table.custom_value(CURSOR) or ""),
+        mode=str(table.custom_value(MODE) or ""),
+        retained=bool(table.custom_value(RETAINED)),
         line=tree.line(("schema", at)),
     )
 
@@ -106,20 +106,20 @@ def _keyed(properties: Sequence[Property]) -> Sequence[Property]:
     return properties
 
 
-def _column(found: Property, line: int, problems: list[tuple[int, str]]) -> ContractColumn:
+def _column(prop: Property, line: int, problems: list[tuple[int, str]]) -> ContractColumn:
     kind: DataType | None = None
-    if text := found.custom_value(TYPE):
+    if text := prop.custom_value(TYPE):
         try:
             kind = parse(str(text))
         except SchemaError as error:
-            problems.append((line, f"{found.name}: {error.message}"))
+            problems.append((line, f"{prop.name}: {error.message}"))
     return ContractColumn(
-        name=found.name,
-        logical=found.logical,
-        options=found.options,
+        name=prop.name,
+        logical=prop.logical,
+        options=prop.options,
         type=kind,
-        required=found.required,
-        key=found.key_position if found.in_key else 0,
-        hashed=bool(found.custom_value(HASHED)),
-        retained=bool(found.custom_value(RETAINED)),
+        required=prop.required,
+        key=prop.key_position if prop.in_key else 0,
+        hashed=bool(prop.custom_value(HASHED)),
+        retained=bool(prop.custom_value(RETAINED)),
     )

@@ -59,7 +59,7 @@ class ImportedKeys:
     notes: list[str] = field(default_factory=list)
 
 
-def imported(config: SchemaConfigDocument, primary: Mapping[str, tuple[str, ...]]) -> ImportedKeys:
+def imported_keys(config: SchemaConfigDocument, primary: Mapping[str, tuple[str, ...]]) -> ImportedKeys:
     """Return the keys of a schema config; `primary` has the known primary keys, by `schema.table`."""
     out = ImportedKeys()
     tables = list(_tables(config))
@@ -73,7 +73,7 @@ def imported(config: SchemaConfigDocument, primary: Mapping[str, tuple[str, ...]
     hidden = [exact(f"{path}.{name}") for path, _, name, column in columns if not column.enabled]
     excluded = {"tables": off, "columns": hidden}
     if off or hidden:
-        out.keys["exclude"] = {name: found for name, found in excluded.items() if found}
+        out.keys["exclude"] = {name: patterns for name, patterns in excluded.items() if patterns}
     hashed = [exact(f"{path}.{name}") for path, _, name, column in columns if column.enabled and column.hashed]
     unselected = [
         f"{p}.{n}" for p, _, n, c in columns if not c.enabled and (c.is_primary_key or n in primary.get(p, ()))

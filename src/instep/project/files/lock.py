@@ -56,8 +56,8 @@ def read_lock(root: Path, connection: str) -> dict[str, Any] | None:
         raise ProjectError(f"{path} is not YAML: an unresolved merge?", hint=_AGAIN) from None
     if not _is_lock(data):
         raise ProjectError(f"{path} is not a lock file of format version {FORMAT_VERSION}", hint=_AGAIN)
-    found: dict[str, Any] = data
-    return found
+    document: dict[str, Any] = data
+    return document
 
 
 def _is_lock(data: object) -> bool:
@@ -70,7 +70,7 @@ def _is_lock(data: object) -> bool:
     )
 
 
-def lock_diff(locked: Mapping[str, Any] | None, now: Mapping[str, Any], *, there: str, here: str) -> list[str]:
+def lock_diff(locked: Mapping[str, Any] | None, now: Mapping[str, Any], *, locked_as: str, now_as: str) -> list[str]:
     """Return a unified diff from the file to `now`, without line ends; empty if they are equal."""
     before = lock_text(locked).splitlines() if locked is not None else []
-    return list(unified_diff(before, lock_text(now).splitlines(), there, here, n=2, lineterm=""))
+    return list(unified_diff(before, lock_text(now).splitlines(), locked_as, now_as, n=2, lineterm=""))

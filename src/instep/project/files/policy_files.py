@@ -98,12 +98,12 @@ def sample_cases(documents: Sequence[Mapping[str, Any]]) -> list[SampleCase]:
     try:
         return TypeAdapter(list[SampleCase]).validate_python(list(documents), context={})
     except ValidationError as error:
-        raise InvalidCases([(one["loc"], one["msg"]) for one in error.errors(include_input=False)]) from None
+        raise InvalidCases([(e["loc"], e["msg"]) for e in error.errors(include_input=False)]) from None
 
 
 def refuse_wrong(cases: Sequence[Located], problems: Sequence[str]) -> None:
     """Raise ProjectError, with lines, if one of these cases has a problem; the two sequences are parallel."""
-    raise_all(cases[0].file, [(one.line, why) for one, why in zip(cases, problems, strict=True) if why], HINT)
+    raise_all(cases[0].file, [(case.line, why) for case, why in zip(cases, problems, strict=True) if why], HINT)
 
 
 def read_config(file: Path) -> SchemaConfigDocument:

@@ -144,8 +144,8 @@ def workbench(
     if not (where / CONNECTOR).is_file():
         raise ProjectError(f"there is no {CONNECTOR} in {folder}", hint="write one with `instep connector init`")
     file = configuration.absolute() if configuration else where / CONFIGURATION
-    given = file if configuration or file.exists() else None
-    found = read_configuration(file) if given else {}
+    configured = file if configuration or file.exists() else None
+    values = read_configuration(file) if configured else {}
     if state is not None and not state.exists():
         raise ProjectError(f"{state} does not exist", hint="name a file with a JSON object: the state to start from")
     for name in variables:
@@ -157,7 +157,7 @@ def workbench(
         if name not in os.environ:
             raise ProjectError(f"there is no environment variable {name}", hint="set it, or leave --env away")
     state_file = (state or where / "files" / "state.json").absolute()
-    return Workbench(where, found, given, state_file, _policy(policy), tuple(variables))
+    return Workbench(where, values, configured, state_file, _policy(policy), tuple(variables))
 
 
 def _policy(name: str) -> PolicySection:
@@ -192,7 +192,7 @@ def _json_object(file: Path) -> dict[str, Any]:
     try:
         if file.stat().st_size > MAX_BYTES:
             raise ProjectError(f"{file} is larger than {MAX_BYTES >> 20} MB", hint="keep only what is needed in it")
-        found = json.loads(file.read_text(encoding="utf-8-sig"))
+        value = json.loads(file.read_text(encoding="utf-8-sig"))
     except json.JSONDecodeError as error:
         what = f"{file}:{error.lineno}: not JSON: {error.msg}"
         raise ProjectError(what, hint="correct it; a JSON object is expected") from None
@@ -202,6 +202,6 @@ def _json_object(file: Path) -> dict[str, Any]:
         raise ProjectError(f"{file} is not UTF-8 text", hint="save it as UTF-8") from None
     except OSError as error:
         raise ProjectError(f"{file} cannot be read: {error.strerror}", hint="check the path") from None
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise ProjectError(f"{file} holds no JSON object", hint='write {"name": "value"}')
-    return found
+    return value

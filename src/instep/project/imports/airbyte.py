@@ -110,7 +110,7 @@ def _source(actor: AirbyteActor, name: str, imported: ImportedProject, options: 
     values = dict(actor.configuration)
     for key, value in values.items():
         if isinstance(value, Mapping) and "form" in value:
-            values[key] = {inner: one for inner, one in value.items() if inner != "form"}
+            values[key] = {inner: entry for inner, entry in value.items() if inner != "form"}
             form = value["form"]
             imported.note(f"source {name}: Terraform leaves out which form of `{key}` it is ({form}): add its constant")
     section = {"type": "airbyte", "package": f"airbyte-{actor.connector}=={version}"}
@@ -118,15 +118,15 @@ def _source(actor: AirbyteActor, name: str, imported: ImportedProject, options: 
 
 
 def _database(actor: AirbyteActor, name: str, imported: ImportedProject) -> dict[str, Any]:
-    given = actor.configuration
-    server = database_server(given, "mysql" if actor.connector == "source-mysql" else "postgres")
-    tunnel = mapping_at(given, "tunnel_method")
+    configuration = actor.configuration
+    server = database_server(configuration, "mysql" if actor.connector == "source-mysql" else "postgres")
+    tunnel = mapping_at(configuration, "tunnel_method")
     if _form(tunnel, "tunnel_method") in ("ssh_password_auth", "password_authentication"):
         imported.note(f"source {name}: its SSH tunnel logged in with a password: instep takes a key or the ssh-agent")
-    if parameters := text_at(given, "jdbc_url_params"):
+    if parameters := text_at(configuration, "jdbc_url_params"):
         names = ", ".join(re.findall(r"(?:^|&)([A-Za-z_.]+)=", parameters))
         imported.note(f"source {name}: its JDBC parameters are left out ({names})")
-    method = mapping_at(given, "replication_method", "replication")
+    method = mapping_at(configuration, "replication_method", "replication")
     if slot := text_at(method, "replication_slot"):
         imported.note(
             f"source {name}: instep makes a replication slot of its own; drop slot {slot} once Airbyte no longer "
@@ -135,29 +135,29 @@ def _database(actor: AirbyteActor, name: str, imported: ImportedProject) -> dict
     return server.section(imported, f"source {name}", actor.where)
 
 
-def database_server(given: Mapping[str, Any], kind: str) -> DatabaseServer:
+def database_server(configuration: Mapping[str, Any], kind: str) -> DatabaseServer:
     """Return the server that the configuration of a PostgreSQL or MySQL connector names."""
-    tls, tunnel = mapping_at(given, "ssl_mode"), mapping_at(given, "tunnel_method")
+    tls, tunnel = mapping_at(configuration, "ssl_mode"), mapping_at(configuration, "tunnel_method")
     form = _form(tls, "mode")
-    plain = "require" if given.get("ssl") is True and not tls else ""
+    plain = "require" if configuration.get("ssl") is True and not tls else ""
     through = _form(tunnel, "tunnel_method") not in ("", "no_tunnel")
     key = next((tunnel[name] for name in ("ssh_key", "tunnel_private_key") if tunnel.get(name)), None)
     return DatabaseServer(
         "mysql" if kind == "mysql" else "postgres",
         {
-            "host": text_at(given, "host"),
-            "port": text_at(given, "port"),
-            "database": text_at(given, "database"),
-            "user": text_at(given, "username", "user"),
+            "host": text_at(configuration, "host"),
+            "port": text_at(configuration, "port"),
+            "database": text_at(configuration, "database"),
+            "user": text_at(configuration, "username", "user"),
         },
-        given.get("password"),
+        configuration.get("password"),
         form or plain,
         {"ca": tls.get("ca_certificate"), "cert": tls.get("client_certificate"), "key": tls.get("client_key")},
         text_at(tunnel, "tunnel_host") if through else "",
         text_at(tunnel, "tunnel_port"),
         text_at(tunnel, "tunnel_user"),
         key if through else None,
-        words_of(list_at(given, "schemas")),
+        words_of(list_at(configuration, "schemas")),
     )
 
 
@@ -180,21 +180,21 @@ def _is_cdc(actor: AirbyteActor) -> bool:
 
 
 def _jdbc_source(actor: AirbyteActor, name: str, imported: ImportedProject) -> dict[str, Any]:
-    given, subprotocol = actor.configuration, "sqlserver" if actor.connector == "source-mssql" else "oracle"
-    service = mapping_at(given, "connection_data")
+    configuration, subprotocol = actor.configuration, "sqlserver" if actor.connector == "source-mssql" else "oracle"
+    service = mapping_at(configuration, "connection_data")
     plain = {
-        "host": text_at(given, "host"),
-        "port": text_at(given, "port"),
-        "database": text_at(given, "database", "sid") or text_at(service, "service_name", "sid"),
-        "user": text_at(given, "username"),
+        "host": text_at(configuration, "host"),
+        "port": text_at(configuration, "port"),
+        "database": text_at(configuration, "database", "sid") or text_at(service, "service_name", "sid"),
+        "user": text_at(configuration, "username"),
     }
     section: dict[str, Any] = {"type": "jdbc", "subprotocol": subprotocol}
     for key, text in plain.items():
         if text:
             value = imported.literal(f"source {name}", key, text, actor.where)
             section[key] = int(value) if key == "port" and value.isdecimal() else value
-    section["password"] = imported.reference(f"source {name}", "password", given.get("password"), actor.where)
-    if schemas := words_of(list_at(given, "schemas")):
+    section["password"] = imported.reference(f"source {name}", "password", configuration.get("password"), actor.where)
+    if schemas := words_of(list_at(configuration, "schemas")):
         section["schemas"] = list(schemas)
     imported.note(
         f"source {name}: name the driver's jar (`jars:`), and its TLS and tunnel settings, see docs/guides/jdbc.md"
@@ -221,9 +221,9 @@ def _destinations(export: AirbyteExport, imported: ImportedProject, options: Imp
 
 
 def _destination(actor: AirbyteActor, name: str, imported: ImportedProject) -> dict[str, Any]:
-    given, kind = actor.configuration, actor.connector.removeprefix("destination-")
+    configuration, kind = actor.configuration, actor.connector.removeprefix("destination-")
     if kind == "postgres":
-        section = database_server(given, "postgres").section(imported, f"destination {name}", actor.where)
+        section = database_server(configuration, "postgres").section(imported, f"destination {name}", actor.where)
         unsupported = [key for key in ("ssh", "include") if section.pop(key, None)]
         if "ssh" in unsupported:
             imported.note(
@@ -231,7 +231,7 @@ def _destination(actor: AirbyteActor, name: str, imported: ImportedProject) -> d
             )
         return section
     if kind in ("duckdb", "motherduck"):
-        path = text_at(given, "destination_path")
+        path = text_at(configuration, "destination_path")
         file = PurePosixPath(path).name
         if not file or path.startswith("md:"):
             return {}
@@ -250,10 +250,10 @@ _CATALOGS = {"rest": "rest", "polaris": "rest", "nessie": "rest", "glue": "glue"
 
 def _iceberg(actor: AirbyteActor, name: str, imported: ImportedProject) -> dict[str, Any]:
     """Return an Iceberg destination over the same catalog and bucket."""
-    given = actor.configuration
-    catalog = mapping_at(given, "catalog_type", "catalog_config")
+    configuration = actor.configuration
+    catalog = mapping_at(configuration, "catalog_type", "catalog_config")
     kind = re.sub(r"[^a-z]", "", text_at(catalog, "catalog_type", "form").lower())
-    place = text_at(given, "warehouse_location") or text_at(catalog, "warehouse")
+    place = text_at(configuration, "warehouse_location") or text_at(catalog, "warehouse")
     if kind not in _CATALOGS or (place and not _WAREHOUSE.fullmatch(place)):
         return {}
     section: dict[str, Any] = {"type": "iceberg"}
@@ -267,10 +267,10 @@ def _iceberg(actor: AirbyteActor, name: str, imported: ImportedProject) -> dict[
         imported.literal(f"destination {name}", "catalog", uri, actor.where) if uri else _CATALOGS[kind]
     )
     storage = {
-        "s3.endpoint": text_at(given, "s3_endpoint"),
-        "s3.region": text_at(given, "s3_bucket_region"),
-        "s3.access-key-id": given.get("access_key_id"),
-        "s3.secret-access-key": given.get("secret_access_key"),
+        "s3.endpoint": text_at(configuration, "s3_endpoint"),
+        "s3.region": text_at(configuration, "s3_bucket_region"),
+        "s3.access-key-id": configuration.get("access_key_id"),
+        "s3.secret-access-key": configuration.get("secret_access_key"),
         "token": catalog.get("access_token"),
         "credential": catalog.get("client_secret"),
     }
@@ -280,7 +280,7 @@ def _iceberg(actor: AirbyteActor, name: str, imported: ImportedProject) -> dict[
             properties[key] = imported.reference(f"destination {name}", key, properties[key], actor.where)
     if "credential" in properties:
         imported.note(f"destination {name}: the catalog's credential is CLIENT_ID:CLIENT_SECRET, as one text")
-    branch = text_at(given, "main_branch_name")
+    branch = text_at(configuration, "main_branch_name")
     if branch not in ("", "main"):
         imported.note(f"destination {name}: instep writes the branch main, not {branch}")
     section["properties"] = {
@@ -296,16 +296,16 @@ class _Connection:
         self,
         export: AirbyteExport,
         connection: AirbyteConnection,
-        found: ImportedProject,
+        imported: ImportedProject,
         name: str,
         parts: Mapping[str, str | None],
     ) -> None:
-        self._export, self._given, self._found, self._name = export, connection, found, name
+        self._export, self._given, self._found, self._name = export, connection, imported, name
         self._source = export.sources[connection.source]
         self._destination = export.destinations[connection.destination]
         self._parts = parts
-        self._type = str(found.sections["sources"][str(parts["source"])]["type"])
-        self._discovered = {one.ref: one for one in export.discovered.get(connection.source, ())}
+        self._type = str(imported.sections["sources"][str(parts["source"])]["type"])
+        self._discovered = {stream.ref: stream for stream in export.discovered.get(connection.source, ())}
         self._cdc = self._type in ("postgres", "mysql") and _is_cdc(self._source)
         self._tables: dict[str, dict[str, Any]] = {}
         self._hashed: list[str] = []
@@ -344,19 +344,19 @@ class _Connection:
         """Return the policy and what belongs to it. Without a setting the API's default counts, which is `ignore`."""
         word = self._given.changes or "ignore"
         try:
-            found: dict[str, Any] = {"policy": preset_named(word)}
+            keys: dict[str, Any] = {"policy": preset_named(word)}
         except SchemaError:
             self._note(f"its setting for changes, {word}, is not known: changes wait for a review")
-            found = {"policy": "approve"}
+            keys = {"policy": "approve"}
         if self._given.backfill in ("enabled", "disabled"):
-            found["backfill"] = self._given.backfill
+            keys["backfill"] = self._given.backfill
         if self._given.notify is not None:
-            found["notify_schema_changes"] = self._given.notify
-        return found
+            keys["notify_schema_changes"] = self._given.notify
+        return keys
 
     def _table(self, stream: AirbyteStream) -> dict[str, Any]:
         """Return the settings of a stream's table."""
-        path, known = self._path(stream.ref), self._discovered.get(stream.ref)
+        path, discovered = self._path(stream.ref), self._discovered.get(stream.ref)
         mode = _MODES.get(stream.mode, "")
         table: dict[str, Any] = {"mode": mode} if mode else {}
         if stream.mode and not mode:
@@ -369,37 +369,37 @@ class _Connection:
             soft = text_at(self._destination.configuration, "cdc_deletion_mode").lower().startswith("soft")
             table["deletes"] = "soft" if soft or "soft_delete" in stream.mode else "hard"
         elif mode in ("upsert", "append") and cursor and not cursor.startswith("_ab_"):
-            if self._type != "airbyte" or not (known and known.own_cursor):
+            if self._type != "airbyte" or not (discovered and discovered.own_cursor):
                 table["cursor"] = cursor
         elif mode == "append" and self._type != "airbyte":
             table["mode"] = "auto"
             self._note(f"{path}: it has no cursor to append by: its rows are compared by key")
-        if stream.key and not (known and known.own_key):
-            nested = [one for one in stream.key if len(one) > 1]
-            table["key"] = [".".join(one) for one in stream.key]
+        if stream.key and not (discovered and discovered.own_key):
+            nested = [field for field in stream.key if len(field) > 1]
+            table["key"] = [".".join(field) for field in stream.key]
             if nested:
-                self._note(f"{path}: its key has nested fields ({', '.join('.'.join(one) for one in nested)})")
+                self._note(f"{path}: its key has nested fields ({', '.join('.'.join(field) for field in nested)})")
         if stream.table:
             table["name"] = stream.table
-        self._columns(stream, path, known)
+        self._columns(stream, path, discovered)
         for mapper in stream.mappers:
             self._map(mapper, path, table)
         return table
 
-    def _columns(self, stream: AirbyteStream, path: str, known: DiscoveredStream | None) -> None:
+    def _columns(self, stream: AirbyteStream, path: str, discovered: DiscoveredStream | None) -> None:
         """Exclude the fields that are not selected: they are known if the export has the source's streams."""
         if stream.fields is None:
             return
         chosen = {field[0] for field in stream.fields}
         if any(len(field) > 1 for field in stream.fields):
             self._note(f"{path}: nested fields are selected with the whole column")
-        if known is None or not known.fields:
+        if discovered is None or not discovered.fields:
             step = "export the source's streams (GET /streams), or write the others to `exclude: {columns: [...]}`"
             names = ", ".join(sorted(chosen))
             reason = f"{path} reads {len(chosen)} fields only ({names}); the export has not the others"
             self._found.leave_out(f"connection {self._name}", reason, step)
             return
-        self._hidden += [exact(f"{path}.{field}") for field in known.fields if field not in chosen]
+        self._hidden += [exact(f"{path}.{field}") for field in discovered.fields if field not in chosen]
 
     def _map(self, mapper: AirbyteMapper, path: str, table: dict[str, Any]) -> None:
         settings = mapper.settings
@@ -426,10 +426,10 @@ class _Connection:
         schemas = list(dict.fromkeys(stream.ref[0] for stream in self._given.streams if stream.ref[0]))
         only = schemas[0] if len(schemas) == 1 else ""
         configured = text_at(self._destination.configuration, "schema", "database_schema", "default_namespace")
-        given = self._given.namespace_format
+        custom = self._given.namespace_format
         namespace = {
             "source": only or configured,
-            "custom_format": given.replace("${SOURCE_NAMESPACE}", only) if only or "${" not in given else "",
+            "custom_format": custom.replace("${SOURCE_NAMESPACE}", only) if only or "${" not in custom else "",
         }.get(self._given.namespace, configured)
         if len(schemas) > 1 and self._given.namespace != "destination":
             self._note(f"its tables come from {len(schemas)} schemas and go into one namespace, its name")
@@ -468,23 +468,23 @@ class _Connection:
         return section
 
     def _schedule(self) -> dict[str, Any]:
-        given = self._given.schedule
-        if given.cron:
-            line, zone, why = cron_of(given.cron)
+        schedule = self._given.schedule
+        if schedule.cron:
+            line, zone, why = cron_of(schedule.cron)
             if why:
                 step = "write `schedule: {sync: ...}`, a cron line of five fields"
                 self._found.leave_out(f"schedule of connection {self._name}", why, step)
-            zone = given.timezone or zone
-            found = {"sync": line, **({"timezone": zone} if zone not in ("", "UTC") else {})} if line else {}
+            zone = schedule.timezone or zone
+            section = {"sync": line, **({"timezone": zone} if zone not in ("", "UTC") else {})} if line else {}
         else:
-            line, note = interval_of(given.minutes)
-            found = {"sync": line} if line else {}
+            line, note = interval_of(schedule.minutes)
+            section = {"sync": line} if line else {}
             if note:
                 self._note(note)
-        if found and self._given.status != "active":
-            self._note(f"it is {self._given.status} in Airbyte: its schedule is left out (sync: {found['sync']})")
+        if section and self._given.status != "active":
+            self._note(f"it is {self._given.status} in Airbyte: its schedule is left out (sync: {section['sync']})")
             return {}
-        return found
+        return section
 
     def _take_state(self) -> None:
         """Adopt state and catalog of a connector that goes on reading. instep reads databases itself, so that a
@@ -515,8 +515,8 @@ def _condition_parts(conditions: Mapping[str, Any]) -> Iterator[Mapping[str, Any
     inner = conditions.get("conditions")
     parts = inner if isinstance(inner, list) else [inner]
     if len(parts) == 1 and isinstance(parts[0], Mapping):
-        found = parts[0].get("equal", parts[0])
-        yield found if isinstance(found, Mapping) else {}
+        condition = parts[0].get("equal", parts[0])
+        yield condition if isinstance(condition, Mapping) else {}
 
 
 def _column_and_value(condition: Mapping[str, Any], type: str) -> tuple[str, str]:

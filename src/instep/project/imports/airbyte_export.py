@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from instep.errors import ProjectError, quoted
@@ -170,11 +170,11 @@ def _sort_objects(
 ) -> None:
     """Sort the objects of a document by their form; streams and states need to know the sources: they come late."""
     if isinstance(data, list):
-        if data and all(isinstance(one, Mapping) and ("streamName" in one or "type" in one) for one in data):
+        if data and all(isinstance(item, Mapping) and ("streamName" in item or "type" in item) for item in data):
             late.append((document, id, data))
             return
-        for one in data:
-            _sort_objects(export, document, one, id, late)
+        for item in data:
+            _sort_objects(export, document, item, id, late)
     elif not isinstance(data, Mapping):
         return
     elif "sourceId" in data and "destinationId" in data:
@@ -210,7 +210,7 @@ def _take_parts(
     for name in ("streams", "states"):
         part = data.get(name)
         if isinstance(part, Mapping) and "data" not in part:
-            late += [(document, str(id), one) for id, one in part.items()]
+            late += [(document, str(id), item) for id, item in part.items()]
         elif part is not None:
             _sort_objects(export, document, part, "", late)
 
@@ -218,11 +218,11 @@ def _take_parts(
 def _take_late(export: AirbyteExport, document: ExportDocument, id: str, item: Any) -> None:
     """Take the streams of a source, or the state of a connection. A file may be named after its owner's id or name."""
     items = mappings_of(list_at(item, "data") if isinstance(item, Mapping) and "data" in item else item)
-    if any("streamName" in one for one in items):
+    if any("streamName" in i for i in items):
         if owner := _owner(export, document, id, export.sources, "streams", "source"):
-            export.discovered[owner] = tuple(_api_discovered(one) for one in items)
+            export.discovered[owner] = tuple(_api_discovered(i) for i in items)
         return
-    messages = items if any("type" in one for one in items) else state_messages(item)
+    messages = items if any("type" in i for i in items) else state_messages(item)
     if messages and (owner := _owner(export, document, id, export.connections, "state", "connection")):
         export.states[owner] = [dict(message) for message in messages if text_at(message, "type")]
 
@@ -231,22 +231,22 @@ def _owner(
     export: AirbyteExport,
     document: ExportDocument,
     id: str,
-    known: Mapping[str, AirbyteActor | AirbyteConnection],
+    owners: Mapping[str, AirbyteActor | AirbyteConnection],
     what: str,
     kind: str,
 ) -> str:
     """Return the id of the object that streams or a state are of; "" with a note if that is not known. What names an
     object that is not in the export is never another one's: a connection would read on from a foreign state."""
     if id:
-        found = [one for one in known if one == id] or [one for one, actor in known.items() if actor.name == id]
-        if len(found) == 1:
-            return found[0]
+        matches = [key for key in owners if key == id] or [key for key, actor in owners.items() if actor.name == id]
+        if len(matches) == 1:
+            return matches[0]
         export.notes.append(
             f"{document.file}: the {what} of {kind} {quoted(id, 100)} {'are' if what == 'streams' else 'is'} left out: "
-            f"{f'several {kind}s have that name' if found else f'the export has no such {kind}'}"
+            f"{f'several {kind}s have that name' if matches else f'the export has no such {kind}'}"
         )
         return ""
-    if owner := _owner_by_file(known, document.name):
+    if owner := _owner_by_file(owners, document.name):
         return owner
     verb = "these are" if what == "streams" else "this is"
     export.notes.append(
@@ -255,11 +255,11 @@ def _owner(
     return ""
 
 
-def _owner_by_file(known: Mapping[str, AirbyteActor | AirbyteConnection], file: str) -> str:
+def _owner_by_file(owners: Mapping[str, AirbyteActor | AirbyteConnection], file: str) -> str:
     """Return the id of the object whose id or name is in the name of a file, or of the only one."""
-    named = [id for id, one in known.items() if id in file or (one.name and one.name in file)]
-    found = named or list(known)
-    return found[0] if len(found) == 1 else ""
+    named = [id for id, o in owners.items() if id in file or (o.name and o.name in file)]
+    matches = named or list(owners)
+    return matches[0] if len(matches) == 1 else ""
 
 
 def _api_actor(data: Mapping[str, Any], side: Side, document: ExportDocument) -> AirbyteActor:
@@ -295,15 +295,13 @@ def _api_discovered(data: Mapping[str, Any]) -> DiscoveredStream:
 
 
 def _add_connection(export: AirbyteExport, data: Mapping[str, Any]) -> None:
-    streams = tuple(_stream(one) for one in mappings_of(list_at(mapping_at(data, "configurations"), "streams")))
+    streams = tuple(_stream(s) for s in mappings_of(list_at(mapping_at(data, "configurations"), "streams")))
     id = text_at(data, "connectionId", "id")
     catalog = mappings_of(list_at(mapping_at(data, "syncCatalog"), "streams"))
     if catalog:
-        streams = tuple(
-            _catalog_stream(one) for one in catalog if mapping_at(one, "config").get("selected") is not False
-        )
-        export.catalogs[id] = {"streams": [_configured(one) for one in catalog if _is_selected(one)]}
-        export.discovered.setdefault(text_at(data, "sourceId"), tuple(_catalog_discovered(one) for one in catalog))
+        streams = tuple(_catalog_stream(s) for s in catalog if mapping_at(s, "config").get("selected") is not False)
+        export.catalogs[id] = {"streams": [_configured(s) for s in catalog if _is_selected(s)]}
+        export.discovered.setdefault(text_at(data, "sourceId"), tuple(_catalog_discovered(s) for s in catalog))
     notify = data.get("notifySchemaChanges")
     export.connections[id] = AirbyteConnection(
         id,
@@ -324,14 +322,14 @@ def _add_connection(export: AirbyteExport, data: Mapping[str, Any]) -> None:
 
 
 def _schedule(data: Mapping[str, Any]) -> AirbyteSchedule:
-    given = mapping_at(data, "schedule")
-    kind = (text_at(given, "scheduleType") or text_at(data, "scheduleType")).lower()
+    schedule = mapping_at(data, "schedule")
+    kind = (text_at(schedule, "scheduleType") or text_at(data, "scheduleType")).lower()
     cron = mapping_at(mapping_at(data, "scheduleData"), "cron")
-    if expression := text_at(given, "cronExpression") or text_at(cron, "cronExpression"):
+    if expression := text_at(schedule, "cronExpression") or text_at(cron, "cronExpression"):
         return AirbyteSchedule(expression, text_at(cron, "cronTimeZone")) if kind != "manual" else AirbyteSchedule()
-    basic = mapping_at(mapping_at(data, "scheduleData"), "basicSchedule") or given
+    basic = mapping_at(mapping_at(data, "scheduleData"), "basicSchedule") or schedule
     unit, units = text_at(basic, "timeUnit").lower().rstrip("s"), text_at(basic, "units")
-    if match := _EVERY.search(text_at(given, "basicTiming")):
+    if match := _EVERY.search(text_at(schedule, "basicTiming")):
         units, unit = match[1], match[2].lower()
     if kind == "manual" or unit not in _MINUTES or not re.fullmatch(r"\d{1,5}", units):
         return AirbyteSchedule()
@@ -341,7 +339,7 @@ def _schedule(data: Mapping[str, Any]) -> AirbyteSchedule:
 def _stream(data: Mapping[str, Any]) -> AirbyteStream:
     """Read the configuration of a stream as the public API has it."""
     selected = mappings_of(list_at(data, "selectedFields"))
-    fields = tuple(words_of(one.get("fieldPath")) for one in selected)
+    fields = tuple(words_of(field.get("fieldPath")) for field in selected)
     return AirbyteStream(
         (text_at(data, "namespace"), text_at(data, "name")),
         text_at(data, "syncMode"),
@@ -354,10 +352,10 @@ def _stream(data: Mapping[str, Any]) -> AirbyteStream:
 
 
 def _mappers(data: Mapping[str, Any]) -> Iterator[AirbyteMapper]:
-    for one in mappings_of(list_at(data, "mappers")):
-        yield AirbyteMapper(text_at(one, "type"), mapping_at(one, "mapperConfiguration"))
-    for one in mappings_of(list_at(data, "hashedFields")):
-        yield AirbyteMapper("hashing", {"targetField": ".".join(words_of(one.get("fieldPath")))})
+    for mapper in mappings_of(list_at(data, "mappers")):
+        yield AirbyteMapper(text_at(mapper, "type"), mapping_at(mapper, "mapperConfiguration"))
+    for mapper in mappings_of(list_at(data, "hashedFields")):
+        yield AirbyteMapper("hashing", {"targetField": ".".join(words_of(mapper.get("fieldPath")))})
 
 
 def _is_selected(entry: Mapping[str, Any]) -> bool:
@@ -370,10 +368,8 @@ def _catalog_stream(entry: Mapping[str, Any]) -> AirbyteStream:
     chosen = config if config.get("fieldSelectionEnabled") is True else {}
     mode = (text_at(config, "syncMode"), text_at(config, "destinationSyncMode"))
     names = {"name": text_at(stream, "name"), "namespace": text_at(stream, "namespace")}
-    given = _stream({**config, **names, "selectedFields": list_at(chosen, "selectedFields")})
-    return AirbyteStream(
-        given.ref, _MODES.get(mode, ""), given.cursor, given.key, given.fields, given.mappers, given.table
-    )
+    fields = {"selectedFields": list_at(chosen, "selectedFields")}
+    return replace(_stream({**config, **names, **fields}), mode=_MODES.get(mode, ""))
 
 
 def _catalog_discovered(entry: Mapping[str, Any]) -> DiscoveredStream:
@@ -424,10 +420,10 @@ def state_messages(data: Any) -> list[dict[str, Any]]:
 
 
 def _stream_states(data: Any, *names: str) -> Iterator[dict[str, Any]]:
-    for one in mappings_of(list_at(data, *names)):
-        given = mapping_at(one, "streamDescriptor", "stream_descriptor")
-        descriptor = {"name": text_at(given, "name"), "namespace": text_at(given, "namespace") or None}
-        state = one.get("streamState", one.get("stream_state"))
+    for entry in mappings_of(list_at(data, *names)):
+        named = mapping_at(entry, "streamDescriptor", "stream_descriptor")
+        descriptor = {"name": text_at(named, "name"), "namespace": text_at(named, "namespace") or None}
+        state = entry.get("streamState", entry.get("stream_state"))
         yield {
             "stream_descriptor": {name: value for name, value in descriptor.items() if value},
             "stream_state": state,
@@ -450,46 +446,46 @@ def adopted_state(
         )
     kind = kinds.pop()
     inner = mapping_at(messages[-1], "global")
-    parts = [mapping_at(one, "stream") for one in messages]
+    parts = [mapping_at(s, "stream") for s in messages]
     streams = mappings_of(list_at(inner, "stream_states")) if kind == "GLOBAL" else parts if kind == "STREAM" else []
     descriptors = [mapping_at(stream, "stream_descriptor") for stream in streams]
-    found: dict[str, Any] = {"airbyte": 1, "type": kind, "generations": [], **accepted}
-    found["streams"] = [
-        {"namespace": text_at(given, "namespace"), "name": text_at(given, "name"), "state": one.get("stream_state")}
-        for given, one in zip(descriptors, streams, strict=True)
-        if one.get("stream_state") is not None
+    state: dict[str, Any] = {"airbyte": 1, "type": kind, "generations": [], **accepted}
+    state["streams"] = [
+        {"namespace": text_at(d, "namespace"), "name": text_at(d, "name"), "state": s.get("stream_state")}
+        for d, s in zip(descriptors, streams, strict=True)
+        if s.get("stream_state") is not None
     ]
     if kind == "GLOBAL":
-        found["shared"] = inner.get("shared_state")
+        state["shared"] = inner.get("shared_state")
     if kind == "LEGACY":
-        found["legacy"] = messages[-1].get("data")
-    return found
+        state["legacy"] = messages[-1].get("data")
+    return state
 
 
 def _take_resource(export: AirbyteExport, document: ExportDocument, resource: TerraformResource) -> None:
     """Take a resource of the Terraform provider: an actor, whose type may be its own or the general one, or a
     connection."""
     where = f"{document.file}, {resource.address}"
-    given = resource.attributes
+    attributes = resource.attributes
     if resource.type == "airbyte_connection":
-        _add_connection(export, camel({name: value for name, value in given.items() if value is not None}))
+        _add_connection(export, camel({name: value for name, value in attributes.items() if value is not None}))
         return
     match = re.fullmatch(r"airbyte_(source|destination)(?:_(\w+))?", resource.type)
     if match is None:
         return
     side: Side = "source" if match[1] == "source" else "destination"
-    name = "configuration" if "configuration" in given else "connection_configuration"
-    configuration = json_attribute(given.get(name), where)
-    named = match[2] if match[2] not in (None, "custom") else text_at(given, f"{side}_type")
+    name = "configuration" if "configuration" in attributes else "connection_configuration"
+    configuration = json_attribute(attributes.get(name), where)
+    named = match[2] if match[2] not in (None, "custom") else text_at(attributes, f"{side}_type")
     inner = [path[1:] for path in resource.sensitive if path[:1] == (name,) and len(path) > 1]
     places = frozenset((*inner, *(path[:1] + path[2:] for path in inner if len(path) > 2)))  # without the form's name
     actor = AirbyteActor(
-        text_at(given, f"{side}_id", "id"),
-        text_at(given, "name") or resource.address,
-        _connector(named or "", side, text_at(given, "definition_id", f"{side}_definition_id")),
+        text_at(attributes, f"{side}_id", "id"),
+        text_at(attributes, "name") or resource.address,
+        _connector(named or "", side, text_at(attributes, "definition_id", f"{side}_definition_id")),
         "",
         chosen_forms(configuration),
-        places if configuration is given.get(name) else frozenset(),
+        places if configuration is attributes.get(name) else frozenset(),
         where,
     )
     (export.sources if side == "source" else export.destinations)[actor.id] = actor
@@ -499,16 +495,16 @@ def camel(value: Any) -> Any:
     """Return a document of the provider with the names that the API has. A mapper's configuration is below the name
     of its kind."""
     if isinstance(value, list):
-        return [camel(one) for one in value]
+        return [camel(entry) for entry in value]
     if not isinstance(value, Mapping):
         return value
-    found = {re.sub(r"_([a-z0-9])", lambda m: m[1].upper(), str(k)): camel(v) for k, v in value.items()}
-    if isinstance(inner := found.get("mapperConfiguration"), Mapping):
-        found["mapperConfiguration"] = _chosen(inner)
-    if isinstance(inner := found.get("conditions"), Mapping) and not text_at(inner, "type"):
-        kind = next((name for name, one in inner.items() if isinstance(one, Mapping)), "")
-        found["conditions"] = {"type": kind.upper(), **_chosen(inner)}
-    return found
+    converted = {re.sub(r"_([a-z0-9])", lambda m: m[1].upper(), str(k)): camel(v) for k, v in value.items()}
+    if isinstance(inner := converted.get("mapperConfiguration"), Mapping):
+        converted["mapperConfiguration"] = _chosen(inner)
+    if isinstance(inner := converted.get("conditions"), Mapping) and not text_at(inner, "type"):
+        kind = next((name for name, entry in inner.items() if isinstance(entry, Mapping)), "")
+        converted["conditions"] = {"type": kind.upper(), **_chosen(inner)}
+    return converted
 
 
 def _chosen(forms: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -524,13 +520,13 @@ FORMS = ("ssl_mode", "tunnel_method", "replication_method", "replication", "cata
 def chosen_forms(configuration: Mapping[str, Any]) -> dict[str, Any]:
     """Return a configuration of the provider in which the form that was chosen stands in place of all forms. What the
     form's name says is below `form`, because the provider leaves out its constant."""
-    found = dict(configuration)
+    chosen = dict(configuration)
     for name, value in configuration.items():
         if not isinstance(value, Mapping):
             continue
-        present = {form: one for form, one in value.items() if one is not None}
-        forms = [(form, one) for form, one in present.items() if isinstance(one, Mapping)]
+        present = {form: v for form, v in value.items() if v is not None}
+        forms = [(form, v) for form, v in present.items() if isinstance(v, Mapping)]
         if len(forms) == 1 == len(present) and (name in FORMS or len(value) > 1):
             form, inner = forms[0]
-            found[name] = {"form": form, **{key: one for key, one in inner.items() if one is not None}}
-    return found
+            chosen[name] = {"form": form, **{key: v for key, v in inner.items() if v is not None}}
+    return chosen

@@ -58,15 +58,15 @@ class DatabaseServer:
 
     def _tls(self, imported: ImportedProject, owner: str, where: str) -> dict[str, Any]:
         mode = _TLS.get(re.sub(r"[^a-z]+", "_", self.tls.lower()), "")
-        given = {key: value for key, value in self.certificates.items() if value}
+        certificates = {key: value for key, value in self.certificates.items() if value}
         if mode in ("disable", "prefer", "require"):
-            given.pop("ca", None)
-        if not ("cert" in given and "key" in given):
-            given = {key: value for key, value in given.items() if key == "ca"}
+            certificates.pop("ca", None)
+        if not ("cert" in certificates and "key" in certificates):
+            certificates = {key: value for key, value in certificates.items() if key == "ca"}
         tls: dict[str, Any] = {"mode": mode} if mode else {}
-        for key, value in given.items():
+        for key, value in certificates.items():
             tls[key] = imported.reference(owner, f"tls.{key}", value, where)
-        if given:
+        if certificates:
             imported.note(
                 f"{owner}: certificates have several lines: export their variables, or write "
                 f"`${{file:PATH}}` in their place"
@@ -127,7 +127,7 @@ def cron_of(text: str) -> tuple[str, str, str]:
     if re.search(r"[LW#]", re.sub(r"[A-Z]{3}", "", " ".join((fields[2], fields[4])))):
         return "", "", f"{text!r} counts from the end of a month, or its weeks"
     tops = (59, 23, 31, 12, 7)
-    parts = [_cron_field(one, top) for one, top in zip(fields, tops, strict=True)]
+    parts = [_cron_field(field, top) for field, top in zip(fields, tops, strict=True)]
     if quartz:
         parts[4] = re.sub(r"(?<![/\d])\d", lambda m: str((int(m[0]) - 1) % 7), parts[4])
     name = {"GMT": "UTC"}.get(zone[1], zone[1]) if zone else ""

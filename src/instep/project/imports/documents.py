@@ -74,9 +74,9 @@ def parse_json(text: str, where: str) -> Any:
         raise ProjectError(f"{where} is not JSON: it has {word}", hint="export it again")
 
     try:
-        if is_too_deep(found := json.loads(text, parse_constant=no_number)):
+        if is_too_deep(document := json.loads(text, parse_constant=no_number)):
             raise RecursionError
-        return found
+        return document
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise ProjectError(f"{where} is not JSON ({place})", hint="export it again; YAML is not read") from None
@@ -97,31 +97,31 @@ def text_at(data: Any, *names: str) -> str:
 
 def mapping_at(data: Any, *names: str) -> Mapping[str, Any]:
     """Return the first mapping below one of these names, else an empty one."""
-    found = (data.get(name) for name in names) if isinstance(data, Mapping) else ()
-    return next((value for value in found if isinstance(value, Mapping)), {})
+    values = (data.get(name) for name in names) if isinstance(data, Mapping) else ()
+    return next((value for value in values if isinstance(value, Mapping)), {})
 
 
 def list_at(data: Any, *names: str) -> list[Any]:
     """Return the first list below one of these names, else an empty one."""
-    found = (data.get(name) for name in names) if isinstance(data, Mapping) else ()
-    return next((value for value in found if isinstance(value, list)), [])
+    values = (data.get(name) for name in names) if isinstance(data, Mapping) else ()
+    return next((value for value in values if isinstance(value, list)), [])
 
 
 def words_of(value: Any) -> tuple[str, ...]:
     """Return the texts of a list, or one text by itself."""
     values = value if isinstance(value, list) else [value]
-    return tuple(one for one in values if isinstance(one, str) and one)
+    return tuple(word for word in values if isinstance(word, str) and word)
 
 
 def paths_of(value: Any) -> tuple[tuple[str, ...], ...]:
     """Return the paths of a list of lists of texts, such as a primary key."""
     values = value if isinstance(value, list) else []
-    return tuple(path for one in values if (path := words_of(one)))
+    return tuple(path for path_value in values if (path := words_of(path_value)))
 
 
 def mappings_of(value: Any) -> list[Mapping[str, Any]]:
     """Return the mappings of a list."""
-    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
+    return [entry for entry in value if isinstance(entry, Mapping)] if isinstance(value, list) else []
 
 
 def is_terraform(data: Any) -> bool:
@@ -174,8 +174,8 @@ def _true_places(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, 
     if value is True:
         yield path
     items = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
-    for key, one in items:
-        yield from _true_places(one, (*path, str(key)))
+    for key, entry in items:
+        yield from _true_places(entry, (*path, str(key)))
 
 
 def json_attribute(value: Any, where: str) -> Mapping[str, Any]:

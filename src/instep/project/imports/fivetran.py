@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from instep.errors import ProjectError
-from instep.project.files.imported import ColumnNode, SchemaConfigDocument, SchemaNode, TableNode, imported
+from instep.project.files.imported import ColumnNode, SchemaConfigDocument, SchemaNode, TableNode, imported_keys
 from instep.project.imports.databases import DatabaseServer, ServerType, cron_of, interval_of
 from instep.project.imports.documents import ExportDocument, list_at, mapping_at, text_at
 from instep.project.imports.imported_project import ImportedProject, checked, project_name
@@ -51,7 +51,7 @@ def read_export(documents: Sequence[ExportDocument]) -> FivetranExport:
     for document in documents:
         _sort_objects(export, document, document.data, late)
     for document, tree in late:
-        named = [id for id, one in export.connections.items() if id in document.name]
+        named = [id for id, connection in export.connections.items() if id in document.name]
         owners = named or list(export.connections)
         if len(owners) == 1:
             export.schemas[owners[0]] = tree
@@ -72,8 +72,8 @@ def _sort_objects(
 ) -> None:
     """Sort the objects of a document by their form; a schema config does not name its connection, and comes late."""
     if isinstance(data, list):
-        for one in data:
-            _sort_objects(export, document, one, late)
+        for entry in data:
+            _sort_objects(export, document, entry, late)
     elif not isinstance(data, Mapping):
         return
     elif "schema_change_handling" in data:
@@ -111,29 +111,31 @@ def _take_parts(
 
 def translate_fivetran(export: FivetranExport, warehouse: str) -> ImportedProject:
     """Return the project of an export before it is checked."""
-    found = ImportedProject("fivetran")
+    project = ImportedProject("fivetran")
     for note in export.notes:
-        found.note(note)
-    destinations = _destinations(export, found, warehouse)
-    for id, given in export.connections.items():
-        label = text_at(given, "schema") or id
-        group = text_at(given, "group_id")
+        project.note(note)
+    destinations = _destinations(export, project, warehouse)
+    for id, connection in export.connections.items():
+        label = text_at(connection, "schema") or id
+        group = text_at(connection, "group_id")
         if group not in destinations:
             reason = f"its destination {export.groups.get(group, group)} is not taken over, or not in the export"
-            found.leave_out(f"connection {label}", reason, "see there, or export GET /destinations")
+            project.leave_out(f"connection {label}", reason, "see there, or export GET /destinations")
             continue
-        tree = _schema_config(export, id, label, found)
-        name = project_name(label, found.sections["connections"], "connection")
-        if section := _source(given, name, label, tree, found, export.files[id]):
-            found.sections["sources"][name] = section
+        tree = _schema_config(export, id, label, project)
+        name = project_name(label, project.sections["connections"], "connection")
+        if section := _source(connection, name, label, tree, project, export.files[id]):
+            project.sections["sources"][name] = section
             parts = {"source": name, "destination": destinations[group]}
-            found.sections["connections"][name] = {**parts, **_connection(given, name, label, tree, found)}
-    return found
+            project.sections["connections"][name] = {**parts, **_connection(connection, name, label, tree, project)}
+    return project
 
 
-def _schema_config(export: FivetranExport, id: str, label: str, found: ImportedProject) -> SchemaConfigDocument | None:
+def _schema_config(
+    export: FivetranExport, id: str, label: str, project: ImportedProject
+) -> SchemaConfigDocument | None:
     if id not in export.schemas:
-        found.note(
+        project.note(
             f"connection {label}: without its schema config all tables are read: export GET /connections/{id}/schemas"
         )
         return None
@@ -141,7 +143,9 @@ def _schema_config(export: FivetranExport, id: str, label: str, found: ImportedP
         return SchemaConfigDocument.model_validate(_known(SchemaConfigDocument, export.schemas[id]))
     except ValidationError as error:
         place = ".".join(map(str, error.errors(include_url=False, include_input=False)[0]["loc"]))
-        found.leave_out(f"schema config of connection {label}", f"{place} is not as the API has it", "export it again")
+        project.leave_out(
+            f"schema config of connection {label}", f"{place} is not as the API has it", "export it again"
+        )
         return None
 
 
@@ -156,50 +160,53 @@ def _known(model: type[BaseModel], data: Any) -> Any:
     """Return a document with the keys that are read alone: the API has more of them from time to time."""
     if not isinstance(data, Mapping):
         return data
-    found = {name: value for name, value in data.items() if name in model.model_fields and value is not None}
+    known = {name: value for name, value in data.items() if name in model.model_fields and value is not None}
     key, below = _BELOW.get(model, ("", model))
-    if isinstance(inner := found.get(key), Mapping):
-        found[key] = {name: _known(below, one) for name, one in inner.items()}
-    return found
+    if isinstance(inner := known.get(key), Mapping):
+        known[key] = {name: _known(below, entry) for name, entry in inner.items()}
+    return known
 
 
 def _source(
-    given: Mapping[str, Any],
+    connection: Mapping[str, Any],
     name: str,
     label: str,
     tree: SchemaConfigDocument | None,
-    found: ImportedProject,
+    project: ImportedProject,
     file: str,
 ) -> dict[str, Any]:
     """Return the section of a connection's source; empty if there is none for its service."""
-    service, config, where = text_at(given, "service"), mapping_at(given, "config"), f"{file}, connection {label}"
+    service, config = text_at(connection, "service"), mapping_at(connection, "config")
+    where = f"{file}, connection {label}"
     if not (type := _server_type(service)):
         if service == "connector_sdk":
             step = "copy its folder, and write a source `type: connector` with its `path:` (docs/guides/connectors.md)"
-            found.leave_out(f"connection {label}", "its code is not in the export", step)
+            project.leave_out(f"connection {label}", "its code is not in the export", step)
         else:
             step = f"write a source `type: airbyte`, or a connector of your own, for {service}"
-            found.leave_out(f"connection {label}", f"instep has no source for the service {service}", step)
+            project.leave_out(f"connection {label}", f"instep has no source for the service {service}", step)
         return {}
     database = text_at(config, "database")
     if type != "postgres" and not database:
         databases = [schema for schema, node in tree.schemas.items() if node.enabled] if tree else []
         if len(databases) != 1:
             reason = f"it reads {len(databases) or 'unknown'} databases: a source of instep reads one"
-            found.leave_out(f"connection {label}", reason, "write a source and a connection for each of them")
+            project.leave_out(f"connection {label}", reason, "write a source and a connection for each of them")
             return {}
         database = databases[0]
-    method = text_at(given, "networking_method", "connection_type") or text_at(config, "connection_type")
+    method = text_at(connection, "networking_method", "connection_type") or text_at(config, "connection_type")
     if re.sub(r"[^a-z]", "", method.lower()) not in ("", "directly", "sshtunnel"):
-        found.note(f"source {name}: it was reached by {method}: instep connects directly, or through SSH")
+        project.note(f"source {name}: it was reached by {method}: instep connects directly, or through SSH")
     if slot := text_at(config, "replication_slot"):
-        found.note(
+        project.note(
             f"source {name}: instep makes a replication slot of its own; drop slot {slot} once Fivetran no longer "
             f"reads it, because the server keeps its log for it"
         )
     if text_at(config, "tunnel_host"):
-        found.note(f"source {name}: Fivetran's SSH key stays with it: make a key pair, and admit it at the SSH server")
-    return _server(config, type, database).section(found, f"source {name}", where)
+        project.note(
+            f"source {name}: Fivetran's SSH key stays with it: make a key pair, and admit it at the SSH server"
+        )
+    return _server(config, type, database).section(project, f"source {name}", where)
 
 
 def _server_type(service: str) -> ServerType | None:
@@ -232,40 +239,40 @@ def _server(config: Mapping[str, Any], type: ServerType, database: str) -> Datab
 
 
 def _connection(
-    given: Mapping[str, Any], name: str, label: str, tree: SchemaConfigDocument | None, found: ImportedProject
+    connection: Mapping[str, Any], name: str, label: str, tree: SchemaConfigDocument | None, project: ImportedProject
 ) -> dict[str, Any]:
     """Return the section of a connection beside its source and destination."""
-    config = mapping_at(given, "config")
+    config = mapping_at(connection, "config")
     section: dict[str, Any] = {"schema_change_handling": "ALLOW_ALL"}
     if tree is not None:
-        section = _selection(tree, name, found)
+        section = _selection(tree, name, project)
     prefix = text_at(config, "schema_prefix") or label
     schemas = [schema for schema, node in tree.schemas.items() if node.enabled] if tree else []
     namespace = f"{prefix}_{schemas[0]}" if text_at(config, "schema_prefix") and len(schemas) == 1 else prefix
     section["namespace"] = namespace
     if len(schemas) > 1:
-        found.note(f"connection {name}: its {len(schemas)} schemas go into one namespace, {namespace}")
+        project.note(f"connection {name}: its {len(schemas)} schemas go into one namespace, {namespace}")
     if text_at(config, "update_method").upper() in _LOG_METHODS:
         section["mode"] = "cdc"
-    if schedule := _schedule(given, name, found):
+    if schedule := _schedule(connection, name, project):
         section["schedule"] = schedule
     return section
 
 
-def _selection(tree: SchemaConfigDocument, name: str, found: ImportedProject) -> dict[str, Any]:
+def _selection(tree: SchemaConfigDocument, name: str, project: ImportedProject) -> dict[str, Any]:
     """Return the keys of the schema config, with the sync mode of each table."""
     primary = {
-        f"{schema}.{table}": tuple(column for column, one in node.columns.items() if one.is_primary_key)
+        f"{schema}.{table}": tuple(column for column, c in node.columns.items() if c.is_primary_key)
         for schema, above in tree.schemas.items()
         for table, node in above.tables.items()
     }
-    keys = imported(tree, primary)
+    keys = imported_keys(tree, primary)
     section = dict(keys.keys)
     if "salt" in section:
-        section["salt"] = found.salt()
+        section["salt"] = project.salt()
     for note in keys.notes:
         if "INSTEP_SALT" not in note:
-            found.note(f"connection {name}: {note}")
+            project.note(f"connection {name}: {note}")
     tables = {path: dict(settings) for path, settings in section.get("tables", {}).items()}
     places: dict[str, list[tuple[str, str]]] = {}
     for schema, above in tree.schemas.items():
@@ -274,76 +281,81 @@ def _selection(tree: SchemaConfigDocument, name: str, found: ImportedProject) ->
             if path in tables and node.enabled:
                 tables[path] |= _DELETES.get(node.sync_mode.upper(), {})
                 places.setdefault(table, []).append((schema, path))
-    for table, found_at in places.items():
-        for schema, path in found_at if len(found_at) > 1 else ():  # two tables of a namespace cannot have one name
+    for table, same_name in places.items():
+        for schema, path in same_name if len(same_name) > 1 else ():  # a namespace cannot have two tables of one name
             tables[path]["name"] = f"{schema}_{table}"
     if tables:
         section["tables"] = tables
     return section
 
 
-def _schedule(given: Mapping[str, Any], name: str, found: ImportedProject) -> dict[str, Any]:
+def _schedule(connection: Mapping[str, Any], name: str, project: ImportedProject) -> dict[str, Any]:
     """Return when the connection syncs; nothing for one that is paused or synced by hand."""
-    newer = mapping_at(given, "schedule")
-    kind = (text_at(newer, "schedule_type") or text_at(given, "schedule_type") or "auto").upper()
+    newer = mapping_at(connection, "schedule")
+    kind = (text_at(newer, "schedule_type") or text_at(connection, "schedule_type") or "auto").upper()
     if kind == "MANUAL":
         return {}
-    minutes = text_at(newer, "interval") or text_at(given, "sync_frequency")
+    minutes = text_at(newer, "interval") or text_at(connection, "sync_frequency")
     daily = re.fullmatch(
-        r"([01]?\d|2[0-3]):([0-5]\d)", text_at(newer, "time_of_day") or text_at(given, "daily_sync_time")
+        r"([01]?\d|2[0-3]):([0-5]\d)", text_at(newer, "time_of_day") or text_at(connection, "daily_sync_time")
     )
     line = ""
     if kind == "CRON":
         line, _, why = cron_of(text_at(newer, "cron"))
         if why:
-            found.leave_out(f"schedule of connection {name}", why, "write `schedule: {sync: ...}`")
+            project.leave_out(f"schedule of connection {name}", why, "write `schedule: {sync: ...}`")
     elif daily and (kind == "TIME_OF_DAY" or minutes == str(_DAY)):
         days = ",".join(str(day)[:3].lower() for day in list_at(newer, "days_of_week")) or "*"
         line = f"{int(daily[2])} {int(daily[1])} * * {days}"
     elif re.fullmatch(r"\d{1,5}", minutes):
         line, note = interval_of(int(minutes))
         if note:
-            found.note(f"connection {name}: {note}")
-    if line and given.get("paused") is True:
-        found.note(f"connection {name}: it is paused in Fivetran: its schedule is left out (sync: {line})")
+            project.note(f"connection {name}: {note}")
+    if line and connection.get("paused") is True:
+        project.note(f"connection {name}: it is paused in Fivetran: its schedule is left out (sync: {line})")
         return {}
     return {"sync": line} if line else {}
 
 
-def _destinations(export: FivetranExport, found: ImportedProject, warehouse: str) -> dict[str, str]:
+def _destinations(export: FivetranExport, project: ImportedProject, warehouse: str) -> dict[str, str]:
     """Return the names of the destinations by their group."""
     names: dict[str, str] = {}
-    for group, given in export.destinations.items():
-        label, service = export.groups.get(group) or group, text_at(given, "service")
-        name = project_name(label, found.sections["destinations"], "destination")
-        section = _destination(mapping_at(given, "config"), service, name, found, f"{export.files[group]}, {label}")
+    for group, destination in export.destinations.items():
+        label, service = export.groups.get(group) or group, text_at(destination, "service")
+        name = project_name(label, project.sections["destinations"], "destination")
+        where = f"{export.files[group]}, {label}"
+        section = _destination(mapping_at(destination, "config"), service, name, project, where)
         if not section and warehouse:
             section = {"type": "iceberg", "warehouse": warehouse}
-            found.note(f"destination {name}: {service} became an Iceberg warehouse")
+            project.note(f"destination {name}: {service} became an Iceberg warehouse")
         if section:
-            found.sections["destinations"][name], names[group] = section, name
+            project.sections["destinations"][name], names[group] = section, name
         else:
             step = "import again with --warehouse PLACE: its connections then write into an Iceberg warehouse there"
-            found.leave_out(f"destination {label}", f"instep has no destination for the service {service}", step)
+            project.leave_out(f"destination {label}", f"instep has no destination for the service {service}", step)
     return names
 
 
 def _destination(
-    config: Mapping[str, Any], service: str, name: str, found: ImportedProject, where: str
+    config: Mapping[str, Any], service: str, name: str, project: ImportedProject, where: str
 ) -> dict[str, Any]:
     if _server_type(service) == "postgres":
-        section = _server(config, "postgres", text_at(config, "database")).section(found, f"destination {name}", where)
+        section = _server(config, "postgres", text_at(config, "database")).section(
+            project, f"destination {name}", where
+        )
         if section.pop("ssh", None):
-            found.note(f"destination {name}: instep opens no SSH tunnel to a destination: reach the server another way")
+            project.note(
+                f"destination {name}: instep opens no SSH tunnel to a destination: reach the server another way"
+            )
         return section
     bucket = text_at(config, "bucket", "bucket_name")
     if service not in ("new_s3_datalake", "managed_data_lake") or not bucket:
         return {}
     place = "/".join(filter(None, (f"s3://{bucket}", text_at(config, "prefix_path").strip("/"))))
-    place = found.literal(f"destination {name}", "warehouse", place, where)
+    place = project.literal(f"destination {name}", "warehouse", place, where)
     region = text_at(config, "region")
     properties = (
-        {"properties": {"s3.region": found.literal(f"destination {name}", "s3.region", region, where)}}
+        {"properties": {"s3.region": project.literal(f"destination {name}", "s3.region", region, where)}}
         if region
         else {}
     )

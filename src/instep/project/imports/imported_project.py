@@ -88,16 +88,16 @@ class ImportedProject:
         the product, so that no export can name a variable that is set for something else."""
         text = value if isinstance(value, str) else ""
         base = re.sub(r"[^A-Z0-9]+", "_", f"{self.product}_{owner}_{key}".upper()).strip("_")
-        taken = {secret.variable: secret for secret in self.secrets}
+        used = {secret.variable: secret for secret in self.secrets}
         name, number = base, 2
-        while name in taken and (taken[name].object, taken[name].key) != (owner, key):
+        while name in used and (used[name].object, used[name].key) != (owner, key):
             name, number = f"{base}_{number}", number + 1
-        if name not in taken:
+        if name not in used:
             clear = text and not MASKED.fullmatch(text)
             if clear:
                 hide(text)
-            found = f"in clear in {where}" if clear else "masked in the export"
-            self.secrets.append(SecretToSet(name, owner, key, quoted(found)))
+            place = f"in clear in {where}" if clear else "masked in the export"
+            self.secrets.append(SecretToSet(name, owner, key, quoted(place)))
         return f"${{env:{name}}}"
 
     def salt(self) -> str:
@@ -123,20 +123,20 @@ class ImportedProject:
             secret = secret or path in places
             if isinstance(value, Mapping):
                 return {
-                    str(key): masked(one, (*path, str(key)), secret or _names_secret(str(key), one))
-                    for key, one in value.items()
-                    if one is not None
+                    str(key): masked(item, (*path, str(key)), secret or _names_secret(str(key), item))
+                    for key, item in value.items()
+                    if item is not None
                 }
             if isinstance(value, list):
-                return [masked(one, (*path, str(at)), secret) for at, one in enumerate(value) if one is not None]
+                return [masked(item, (*path, str(at)), secret) for at, item in enumerate(value) if item is not None]
             if isinstance(value, str) and value and (secret or _looks_secret(value) or is_reference(value)):
                 return self.reference(owner, ".".join(path), value, where)
             if isinstance(value, int | float) and not isinstance(value, bool) and SECRET_NAME.search(path[-1]):
                 return self.reference(owner, ".".join(path), str(value), where)
             return value
 
-        found: dict[str, Any] = masked(values, (), False)
-        return found
+        configuration: dict[str, Any] = masked(values, (), False)
+        return configuration
 
 
 def _names_secret(key: str, value: Any) -> bool:
@@ -155,12 +155,12 @@ def _looks_secret(value: str) -> bool:
     return bool(mixed) and not is_plain(value) and not re.match(r"\d{4}-\d\d-\d\dT", value)
 
 
-def project_name(text: str, taken: Iterable[str], fallback: str) -> str:
+def project_name(text: str, used_names: Iterable[str], fallback: str) -> str:
     """Return a name that a section may have, near to the product's, and that none has in any case."""
     plain = unicodedata.normalize("NFKD", text[:500]).encode("ascii", "ignore").decode().lower()
     base = re.sub(r"[^a-z0-9_-]+", "_", plain).strip("_-")[:_LONGEST].strip("_-") or fallback
     base = base if base[0].isalpha() else f"{fallback}_{base}"
-    used = {one.casefold() for one in taken}
+    used = {name_used.casefold() for name_used in used_names}
     name, number = base, 2
     while name in used:
         name, number = f"{base}_{number}", number + 1
@@ -184,7 +184,7 @@ def checked(imported: ImportedProject) -> ImportedProject:
             imported.leave_out(f"{str(plural)[:-1]} {name}", text, "write it into instep.yml yourself")
             _drop_dependants(imported, str(plural), str(name))
     if not imported.sections["sources"] and not imported.sections["destinations"]:
-        reasons = "; ".join(f"{one.object}: {one.reason}" for one in imported.left_out[:5])
+        reasons = "; ".join(f"{item.object}: {item.reason}" for item in imported.left_out[:5])
         raise ProjectError(
             f"nothing of the export can be taken over{f' ({reasons})' if reasons else ''}",
             hint=imported.left_out[0].next if imported.left_out else "name the files that have sources and connections",
@@ -194,11 +194,11 @@ def checked(imported: ImportedProject) -> ImportedProject:
 
 
 def _drop_dependants(imported: ImportedProject, plural: str, name: str) -> None:
-    for one, section in list(imported.sections["connections"].items()):
+    for connection, section in list(imported.sections["connections"].items()):
         if section.get(plural[:-1]) == name:
-            del imported.sections["connections"][one]
+            del imported.sections["connections"][connection]
             reason = f"its {plural[:-1]} {name} is not taken over"
-            imported.leave_out(f"connection {one}", reason, f"see {plural[:-1]} {name}")
+            imported.leave_out(f"connection {connection}", reason, f"see {plural[:-1]} {name}")
 
 
 def _drop_unused(imported: ImportedProject) -> None:

@@ -142,11 +142,11 @@ class Detector:
 
     def table_options(self) -> dict[str, dict[str, Any]]:
         """Return those of tables by pattern; the connection's before its source's."""
-        found: dict[str, dict[str, Any]] = {}
+        by_table: dict[str, dict[str, Any]] = {}
         for _, table, options in self._tables():
             values = {name: getattr(options, name) for name in options.model_fields_set}
-            found[table] = {**values, **found.get(table, {})}
-        return found
+            by_table[table] = {**values, **by_table.get(table, {})}
+        return by_table
 
     def rules(self) -> tuple[Rule, ...]:
         """Return tables' options in the order of the file, then the options for all."""

@@ -42,7 +42,7 @@ class Shelves:
     def of(cls, root: Path, named: Iterable[str], store_url: str) -> Shelves:
         """Return the shelves of a project in `root`, whose control store is at `store_url`."""
         names, real = tuple(named), root.resolve()
-        folders = tuple(found for name in names if (found := real_path(real, name)))
+        folders = tuple(resolved for name in names if (resolved := real_path(real, name)))
         store = [Path(store_url.removeprefix(_SQLITE))] if store_url.startswith(_SQLITE) else []
         own = (*map(Path, _PRIVATE), *store)
         private = tuple(real_path(real, str(path)) or path for path in own)

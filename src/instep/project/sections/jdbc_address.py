@@ -76,26 +76,26 @@ def address(template: str, host: str = "", port: int = 0, database: str = "") ->
 
 def check_url(url: str) -> None:
     """Raise ProjectError if the URL carries a login, another server's directory, or an option that is refused."""
-    subprotocol, rest = _split(url)
-    plain = unquote_plus(rest)
+    subprotocol, address = _split(url)
+    plain = unquote_plus(address)
     if any(ord(c) < 32 for c in plain):
         raise ProjectError("`url` has a control character", hint="write it on one line")
     if any(_CREDENTIALS.search(text) for text in (url, f"jdbc:{subprotocol}:{plain}")):
         raise ProjectError("`url` carries a login", hint="take it out: `user` and `password` say it, as references")
     if _ELSEWHERE.search(plain):
         raise ProjectError("`url` asks a directory for the address", hint="write the server's own address")
-    if subprotocol != "oracle" and any(map(_OPTIONS_WITHIN.search, _authorities(subprotocol, rest))):
+    if subprotocol != "oracle" and any(map(_OPTIONS_WITHIN.search, _authorities(subprotocol, address))):
         raise ProjectError("`url` has options in its address", hint="write host and port, and options in `options`")
-    check_options(subprotocol, _inside(subprotocol, rest), "url")
+    check_options(subprotocol, _inside(subprotocol, address), "url")
 
 
-def _authorities(subprotocol: str, rest: str) -> Iterator[str]:
+def _authorities(subprotocol: str, address: str) -> Iterator[str]:
     """Yield what stands where hosts do, as it is written and decoded: up to what ends it for the most generous
     driver."""
     ends = r"[/?#;]" if subprotocol == "sqlserver" else r"[/?#]"
-    for text in (rest, unquote_plus(rest)):
-        _, there, behind = text.partition("//")
-        if there:
+    for text in (address, unquote_plus(address)):
+        _, slashes, behind = text.partition("//")
+        if slashes:
             yield re.split(ends, behind)[0]
 
 
@@ -104,11 +104,11 @@ def url_options(url: str) -> Iterator[str]:
     return _inside(*_split(url))
 
 
-def _inside(subprotocol: str, rest: str) -> Iterator[str]:
+def _inside(subprotocol: str, address: str) -> Iterator[str]:
     """Yield the names of what a URL says after the address: `?a=b&c=d`, `;a=b`, and Db2's `:a=b;`."""
-    first, *parts = re.split(r"[?&;#]", rest)
-    _, there, behind = first.partition("//")
-    path = behind.partition("/")[2] if there else first
+    first, *parts = re.split(r"[?&;#]", address)
+    _, slashes, behind = first.partition("//")
+    path = behind.partition("/")[2] if slashes else first
     tail = path.partition(":")[2] if subprotocol != "oracle" else ""
     for part in [tail if "=" in tail else "", *parts]:
         if name := unquote_plus(part.partition("=")[0]).strip():
@@ -131,8 +131,8 @@ def _refused(dialect: JdbcDialect, name: str, subprotocol: str, where: str) -> t
     if plain in _SPARKS and where == "options":
         return "which Spark's reader takes for itself", "use `fetch_size`, `query_timeout` and `partitions`"
     if dialect.allowed:
-        known = ", ".join(sorted(dialect.allowed))
-        return None if plain in dialect.allowed else (f"which is not allowed for {subprotocol}", f"allowed: {known}")
+        allowed = ", ".join(sorted(dialect.allowed))
+        return None if plain in dialect.allowed else (f"which is not allowed for {subprotocol}", f"allowed: {allowed}")
     if _DANGEROUS.search(plain) or not re.fullmatch(r"[a-z0-9_.$ -]+", plain):
         return "which may load code, run statements or write files", "leave it out"
     return None

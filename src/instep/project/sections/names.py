@@ -17,7 +17,7 @@ _ANCHOR = re.compile(r"(?:\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[^\\\[])*?(?P<anchor>[\
 
 def exact(name: str) -> str:
     """Return a whole name as a pattern that matches nothing else."""
-    return _WILD.sub(lambda found: f"[{found[0]}]", name)
+    return _WILD.sub(lambda match: f"[{match[0]}]", name)
 
 
 def table_pattern(name: str) -> str:
@@ -62,13 +62,13 @@ def _table(table: str, flags: str = "") -> str:
 
 def _glob(text: str, many: str) -> str:
     """Return a glob as an expression; `many` stands for `*`."""
-    found = []
+    parts = []
     for match in _PART.finditer(text):
         if match.lastgroup == "set":
-            found.append(f"[{'^' * (match[0][1] == '!')}{match[0].removeprefix('[').removeprefix('!')}")
+            parts.append(f"[{'^' * (match[0][1] == '!')}{match[0].removeprefix('[').removeprefix('!')}")
         else:
-            found.append({"any": many, "one": "."}.get(match.lastgroup or "") or re.escape(match[0]))
-    return "".join(found)
+            parts.append({"any": many, "one": "."}.get(match.lastgroup or "") or re.escape(match[0]))
+    return "".join(parts)
 
 
 def _bare(text: str) -> tuple[str, str]:

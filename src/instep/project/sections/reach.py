@@ -144,20 +144,20 @@ class ServerSection(Section):
 
 def former(data: Any, keys: Mapping[str, str], modes: Mapping[str, str]) -> Any:
     """Return a source with the flat keys that `tls` replaced: `keys` maps them to its own, `modes` their words."""
-    given = [key for key in keys if data.get(key) is not None] if isinstance(data, dict) else []
-    if not given:
+    flat_keys = [key for key in keys if data.get(key) is not None] if isinstance(data, dict) else []
+    if not flat_keys:
         return data
     if data.get("tls") is not None:
-        text = f"is the former spelling of tls.{keys[given[0]]}: write it there"
-        raise PydanticCustomError("reach", "{text}", {"text": text, "name": given[0]})
-    tls = {keys[key]: data[key] for key in given}
+        text = f"is the former spelling of tls.{keys[flat_keys[0]]}: write it there"
+        raise PydanticCustomError("reach", "{text}", {"text": text, "name": flat_keys[0]})
+    tls = {keys[key]: data[key] for key in flat_keys}
     mode, key = tls.get("mode"), tls.get("key")
     if "mode" in tls and (not isinstance(mode, str) or modes.get(mode, mode) not in get_args(TlsMode)):
-        known = [*get_args(TlsMode), *modes]
-        text = f"must be one of {', '.join(map(repr, known))}"
-        raise PydanticCustomError("reach", "{text}", {"text": text, "name": given[list(tls).index("mode")]})
+        allowed = [*get_args(TlsMode), *modes]
+        text = f"must be one of {', '.join(map(repr, allowed))}"
+        raise PydanticCustomError("reach", "{text}", {"text": text, "name": flat_keys[list(tls).index("mode")]})
     if isinstance(mode, str):
-        tls["mode"] = "verify-ca" if mode == "require" and "sslrootcert" in given else modes.get(mode, mode)
+        tls["mode"] = "verify-ca" if mode == "require" and "sslrootcert" in flat_keys else modes.get(mode, mode)
     if isinstance(key, str):
         tls["key"] = Reference(f"${{file:{key}}}")
     return {**{name: value for name, value in data.items() if name not in keys}, "tls": tls}

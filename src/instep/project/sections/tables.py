@@ -96,7 +96,7 @@ class TableKeys:
 
     def fitting(self, path: str) -> list[str]:
         """Return the keys that match a table, in their order."""
-        found = {pattern.text for pattern in self._patterns if pattern.matches(path)}
+        fitting = {pattern.text for pattern in self._patterns if pattern.matches(path)}
         if path in self._order:
-            found.add(path)
-        return sorted(found, key=self._order.__getitem__)
+            fitting.add(path)
+        return sorted(fitting, key=self._order.__getitem__)

@@ -51,22 +51,22 @@ _SPELLED: Mapping[str, str] = {
 
 def problems_of(error: ValidationError, tree: Tree, seen: Mapping[Any, Any]) -> list[Problem]:
     """Return (line, text) of every error; `seen` is the validation context, which knows the model of each mapping."""
-    found = [(tree.line(path), f"{dotted(path)}: {message}") for path, message in placed_problems(error, tree, seen)]
-    return list(dict.fromkeys(found))
+    problems = [(tree.line(path), f"{dotted(path)}: {message}") for path, message in placed_problems(error, tree, seen)]
+    return list(dict.fromkeys(problems))
 
 
 def placed_problems(
     error: ValidationError, tree: Tree, seen: Mapping[Any, Any], most: int | None = None
 ) -> list[tuple[Path, str]]:
     """Return (place, text) of every error, as `problems_of`, or of the first `most`."""
-    found, details = [], error.errors(include_url=False)
+    problems, details = [], error.errors(include_url=False)
     around = {place[:n] for place in (detail["loc"] for detail in details) for n in range(len(place))}
     for detail in details[:most]:
         if detail["type"] == "too_short" and detail["loc"] in around:
             continue  # pydantic does not count the items that are wrong
         path = data_path(tree.data, detail)
-        found.append((path, _text(detail, path, tree, seen)))
-    return found
+        problems.append((path, _text(detail, path, tree, seen)))
+    return problems
 
 
 def raise_all(file: str, problems: Iterable[Problem], hint: str = "") -> None:
@@ -96,10 +96,10 @@ def dotted(path: Path) -> str:
     return ".".join(map(str, path)) or "the file"
 
 
-def suggestion_or_list(word: str, known: Collection[str]) -> str:
+def suggestion_or_list(word: str, names: Collection[str]) -> str:
     """Return `, did you mean 'x'?`, or the list of what is known."""
-    listed = f" (known: {', '.join(sorted(known))})" if known else ""
-    return did_you_mean(word, known, listed, form=", did you mean {!r}?", like=0.5)
+    listed = f" (known: {', '.join(sorted(names))})" if names else ""
+    return did_you_mean(word, names, listed, form=", did you mean {!r}?", like=0.5)
 
 
 def _text(detail: ErrorDetails, path: Path, tree: Tree, seen: Mapping[Any, Any]) -> str:
@@ -136,9 +136,9 @@ def _text(detail: ErrorDetails, path: Path, tree: Tree, seen: Mapping[Any, Any])
 
 def _close(detail: ErrorDetails, context: Mapping[str, Any]) -> str:
     listed = str(context.get("expected") or context.get("expected_tags"))
-    known = [word.strip(" '") for word in listed.replace(" or ", ",").split(",")]
+    expected = [word.strip(" '") for word in listed.replace(" or ", ",").split(",")]
     word = context.get("tag") or detail.get("input")
-    return did_you_mean(word, known, form=", did you mean {!r}?") if isinstance(word, str) else ""
+    return did_you_mean(word, expected, form=", did you mean {!r}?") if isinstance(word, str) else ""
 
 
 def _keys_at(path: Path, tree: Tree, seen: Mapping[Any, Any]) -> list[str]:

@@ -62,13 +62,13 @@ class Reference:
     def problem(self) -> str:
         """Return the fault in a reference's spelling, "" if there is none."""
         for match in _ANY.finditer(self.text):
-            kind, colon, rest = match[1].partition(":")
+            kind, colon, target = match[1].partition(":")
             if not match[2]:
                 return f"{self.text!r} lacks its closing brace"
             if not colon or kind not in ("env", "file", "secret"):
                 near = f"${{env:{match[1]}}}" if _NAME.fullmatch(match[1]) else "${env:NAME} or ${file:/path}"
                 return f"unknown reference ${{{match[1]}}}: write {near}"
-            if not rest or (kind == "env" and not _NAME.fullmatch(rest.partition(":-")[0])):
+            if not target or (kind == "env" and not _NAME.fullmatch(target.partition(":-")[0])):
                 return f"${{{match[1]}}} names no {'variable' if kind == 'env' else kind}"
         return ""
 
@@ -101,19 +101,19 @@ class Environment:
         return value
 
     def _one(self, inside: str, where: str, place: Place) -> str:
-        kind, _, rest = inside.partition(":")
+        kind, _, target = inside.partition(":")
         if kind == "secret":
             if self.opens is None:
                 raise ProjectError(
                     f"{where}: the secret is one that a server keeps", hint="write ${env:NAME} or ${file:/path}"
                 )
-            return self.opens(rest, place)
+            return self.opens(target, place)
         if kind == "file":
-            return self._file(rest, where)
-        name, default, value = rest.partition(":-")
-        found = self.variables.get(name)
-        if found is not None and (found or not default):
-            return found
+            return self._file(target, where)
+        name, default, value = target.partition(":-")
+        text = self.variables.get(name)
+        if text is not None and (text or not default):
+            return text
         if default:
             return value
         raise ProjectError(
@@ -152,7 +152,7 @@ def read_env_file(path: Path) -> dict[str, str]:
         return {}
     except (OSError, UnicodeDecodeError) as error:
         raise ProjectError(f"{path} cannot be read: {type(error).__name__}", hint="it must be UTF-8 text") from None
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     for number, line in enumerate(lines, 1):
         entry = line.strip().removeprefix("export ").strip()
         if not entry or entry.startswith("#"):
@@ -160,8 +160,8 @@ def read_env_file(path: Path) -> dict[str, str]:
         name, equals, value = entry.partition("=")
         if not equals or not _NAME.fullmatch(name.strip()):
             raise ProjectError(f"{path}:{number}: not of the form NAME=value", hint="put a # before a comment")
-        found[name.strip()] = _env_value(value.strip())
-    return found
+        variables[name.strip()] = _env_value(value.strip())
+    return variables
 
 
 def _env_value(text: str) -> str:

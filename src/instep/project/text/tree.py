@@ -177,9 +177,9 @@ def with_scalar(text: str, path: Path, value: str) -> str | None:
         return None
     begin, end = _offset(text, node.start_mark), _offset(text, node.end_mark)
     written = yaml.dump(value, Dumper=_Dumper, width=100_000, allow_unicode=True).removesuffix("...\n").strip()
-    made = f"{text[:begin]}{written}{text[end:]}"
-    before, after = parse(text), parse(made)
-    return made if not after.problems and after.data == _put(before.data, path, value) else None
+    changed = f"{text[:begin]}{written}{text[end:]}"
+    before, after = parse(text), parse(changed)
+    return changed if not after.problems and after.data == _put(before.data, path, value) else None
 
 
 def _offset(text: str, mark: yaml.Mark) -> int:

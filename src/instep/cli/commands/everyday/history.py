@@ -309,7 +309,7 @@ def lock_lines(root: Path, document: dict[str, Any], here: str, *, retained: boo
     locked = read_lock(root, name)
     if locked is not None and not retained:
         locked, document = without_retained(locked), without_retained(document)
-    return lock_diff(locked, document, there=str(lock_file(root, name).relative_to(root)), here=here)
+    return lock_diff(locked, document, locked_as=str(lock_file(root, name).relative_to(root)), now_as=here)
 
 
 def plan_check(root: Path, made: Planned) -> list[str]:
