@@ -273,7 +273,7 @@ def test_another_fingerprint_or_a_change_that_is_taken_back_is_refused(tmp_path:
         with pytest.raises(StalePlan):
             project.connection("shop").publish_change(replace(shown, fingerprint="f" * 64))
         run(tmp_path, "alter table item drop column colour")
-        with pytest.raises(Conflict, match="not at the source any more"):
+        with pytest.raises(Conflict, match="no longer at the source"):
             project.connection("shop").publish_change(shown)
 
 

@@ -161,7 +161,7 @@ def test_approving_what_the_source_took_back_is_refused(changed: Shop) -> None:
     id = changed.changes()[REMOVED]
     changed.sql("alter table customer add column city text")
     said = changed.run("changes", "approve", id)
-    assert (said.code, "not at the source any more" in said.err) == (5, True)
+    assert (said.code, "no longer at the source" in said.err) == (5, True)
 
 
 def test_what_is_applied_beside_a_change_makes_its_approval_no_less_good(changed: Shop) -> None:

@@ -29,7 +29,7 @@ def test_rows_that_went_while_deletes_were_ignored_go(world: Followed, history: 
     world.sync()
     world.settings["t"] = LOG.model_copy(update={"history": history})
     report = world.sync()
-    why = "t: rows that the source has deleted are not ignored any more, so the whole table is read again"
+    why = "t: rows that the source has deleted are no longer ignored, so the whole table is read again"
     assert why in notes(report) or report.status == "done"
     assert world.differing() == {}
     assert world.store.backfills.waiting("shop") == []

@@ -213,7 +213,7 @@ def test_a_plan_is_refused_once_what_it_applies_was_rejected_or_is_gone(world: W
     world.store.reviews.decide(next(iter(found.reviews.values())).id, "approved", "test")
     world.run("ALTER TABLE t DROP a")
     world.preview()
-    with pytest.raises(StalePlan, match="is not at the source any more"):
+    with pytest.raises(StalePlan, match="is no longer at the source"):
         world.evolve(found)
     assert world.schema("t") == "id int32!"
 

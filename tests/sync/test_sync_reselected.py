@@ -109,7 +109,7 @@ def test_what_is_shown_again(make_world: MakeWorld) -> None:
     assert clear(world, "a", "b", "c") == []
     world.selection = ALL
     [note] = notes(world)
-    assert "not hashed any more" in note
+    assert "no longer hashed" in note
     assert world.rows("t", "id", "name") == [(1, "a"), (2, "b"), (3, "c")]
 
 

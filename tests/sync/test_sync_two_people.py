@@ -331,7 +331,7 @@ def test_a_request_counts_as_long_as_its_key(shop: Shop) -> None:
     assert not _asks(shop, eve.who)
     _ended(shop, eve)
     assert not _asks(shop, ann.who)
-    with pytest.raises(Blocked, match=r"eve \(k-[0-9a-f]+\), who has asked for it, has no API key any more"):
+    with pytest.raises(Blocked, match=r"eve \(k-[0-9a-f]+\), who has asked for it, no longer has an API key"):
         _set_cursor(shop.by(eve.who))
     assert [one for one in shop.acts() if one[0] == "act.done"] == []
     assert _asks(shop, bob.who)

@@ -16,7 +16,6 @@ from instep.schema.catalog.catalog import Catalog, Table
 from instep.schema.planning.aliases import OldName, View, current_names, is_present, renames, views, why_over
 from instep.schema.planning.naming import destination_ref
 from instep.schema.planning.plan import Plan, desired
-from instep.suggest import unknown_table
 from instep.sync.claim import claimed
 from instep.sync.context import Ref, SyncContext
 
@@ -30,24 +29,24 @@ def why_none(context: SyncContext) -> str:
     return f"no views are kept in a {context.destination.kind} destination"
 
 
-def remember(context: SyncContext, made: Plan, batch: str) -> None:
+def remember(context: SyncContext, plan: Plan, batch: str) -> None:
     """Record old names in the transaction that opens the record of a plan. Existing old names follow its renames, even
-    if none are to be kept any more."""
-    known = context.store.old_names.of(context.name)
-    names = [n for n in _renamed(context, made, batch) if known or n.until > n.at]
+    if no more are to be kept."""
+    old_names = context.store.old_names.of(context.name)
+    names = [n for n in _renamed(context, plan, batch) if old_names or n.until > n.at]
     if names and not why_none(context):
         context.store.old_names.add(context.name, names)
 
 
-def _renamed(context: SyncContext, made: Plan, batch: str) -> Iterator[OldName]:
+def _renamed(context: SyncContext, plan: Plan, batch: str) -> Iterator[OldName]:
     """Yield the renames of a plan, with the time that the table's settings give to old names: none, if they give
     none."""
-    now, found = context.store.old_names.now(), renames(made.groups())
-    tables = {destination_ref(t, context.naming): t for t in made.after.tables if t.alias}
-    for (_, old), to in found.tables.items():
+    now, new_names = context.store.old_names.now(), renames(plan.groups())
+    tables = {destination_ref(t, context.naming): t for t in plan.after.tables if t.alias}
+    for (_, old), to in new_names.tables.items():
         if to in tables:
             yield OldName(to, "", old, _until(context, tables[to], now), now, batch=batch)
-    for (at, old), new in found.columns.items():
+    for (at, old), new in new_names.columns.items():
         if at in tables:
             yield OldName(at, new, old, _until(context, tables[at], now), now, batch=batch)
 
@@ -56,13 +55,13 @@ def _until(context: SyncContext, table: Table, now: datetime) -> datetime:
     return now + timedelta(seconds=context.settings(table).keep_old_names or 0)
 
 
-def make_room(context: SyncContext, made: Plan) -> None:
+def make_room(context: SyncContext, plan: Plan) -> None:
     """Free the names that a plan gives to tables from the views that keep old names."""
     shown = context.destination.views
     if shown is None or not context.store.old_names.of(context.name):
         return
     fold = context.naming.fold
-    used = {(t.schema, fold(t.name)) for t in desired(made.after, context.naming).tables}
+    used = {(t.schema, fold(t.name)) for t in desired(plan.after, context.naming).tables}
     for ref, view in shown.all().items():
         if view.owner == context.name and (ref[0], fold(ref[1])) in used:
             shown.drop(ref)
@@ -76,26 +75,26 @@ def refresh(context: SyncContext, run: Run, *, last: bool = False, ended: Mappin
     names = context.store.old_names.of(context.name)
     if not names or (shown := context.destination.views) is None:
         return
-    there, fold = desired(context.store.accepted.catalog(context.name), context.naming), context.naming.fold
-    existing, now = current_names(names, there, fold), context.store.old_names.now()
-    over = {n.number: why for n in existing if (why := ended.get(n.number) or why_over(n, there, now, fold))}
+    catalog, fold = desired(context.store.accepted.catalog(context.name), context.naming), context.naming.fold
+    existing, now = current_names(names, catalog, fold), context.store.old_names.now()
+    over = {n.number: why for n in existing if (why := ended.get(n.number) or why_over(n, catalog, now, fold))}
     alive = [n for n in existing if n.number not in over]
     with suppress(Fenced):
-        trouble = _show(context, shown, views(alive, there, context.name), there, run)
+        trouble = _show(context, shown, views(alive, catalog, context.name), catalog, run)
         crashpoint("old_names.shown")
         alive = [_with_trouble(n, trouble) for n in alive]
-        undecided = [n for n in names if n.batch and not last and not is_present(n, there)]
+        undecided = [n for n in names if n.batch and not last and not is_present(n, catalog)]
         with context.transaction():
             context.store.old_names.replace_all(context.name, [*alive, *undecided])
             context.store.events.add(*_events(context, names, alive, over))
 
 
 def _show(
-    context: SyncContext, shown: ViewsFacet, requested: Mapping[Ref, View], there: Catalog, run: Run
+    context: SyncContext, shown: ViewsFacet, requested: Mapping[Ref, View], catalog: Catalog, run: Run
 ) -> dict[Ref, str]:
     """Show the views and return why some cannot be shown. The connection's other views are dropped."""
     fold, trouble = context.naming.fold, dict[Ref, str]()
-    tables = {(t.schema, fold(t.name)) for t in there.tables}
+    tables = {(t.schema, fold(t.name)) for t in catalog.tables}
     longest = context.destination.capabilities.max_name_bytes
     free = {ref: view for ref, view in requested.items() if (ref[0], fold(ref[1])) not in tables}
     trouble |= {ref: f"{'.'.join(ref)} is a table itself" for ref in requested if ref not in free}
@@ -145,15 +144,13 @@ def _events(
 def of_table(context: SyncContext, path: str, only: str = "") -> list[OldName]:
     """Return the old names of the accepted table of this path and of its columns; InstepError if there is no such
     table, or none that is called `only`."""
-    known = {t.path: t for t in context.store.accepted.catalog(context.name).tables if t.alias}
-    if path not in known:
-        raise unknown_table(f"connection {context.name} has no table {path}", path, known)
-    ref = destination_ref(known[path], context.naming)
-    found = [n for n in context.store.old_names.of(context.name) if n.table == ref and not n.batch]
-    if only and only not in {n.old for n in found}:
-        names = ", ".join(n.old for n in found) or "none"
+    table = context.table(path, (t for t in context.store.accepted.catalog(context.name).tables if t.alias))
+    ref = destination_ref(table, context.naming)
+    old_names = [n for n in context.store.old_names.of(context.name) if n.table == ref and not n.batch]
+    if only and only not in {n.old for n in old_names}:
+        names = ", ".join(n.old for n in old_names) or "none"
         raise InstepError(f"{path} keeps no old name {only}", hint=f"its old names: {names}")
-    return [n for n in found if only in ("", n.old)]
+    return [n for n in old_names if only in ("", n.old)]
 
 
 def settle_names(context: SyncContext, names: Iterable[OldName], until: datetime | None) -> None:
@@ -174,17 +171,17 @@ def unshown_names(context: SyncContext) -> list[str]:
     return [f"old name {n.old} of {'.'.join(n.table)} is not shown: {n.trouble}" for n in troubled]
 
 
-def announced(context: SyncContext, made: Plan) -> tuple[str, ...]:
+def announced(context: SyncContext, plan: Plan) -> tuple[str, ...]:
     """Return a plan's effects on old names, for people: which stay readable until when, which end; writes nothing."""
-    known = context.store.old_names.of(context.name)
-    new = [n for n in _renamed(context, made, "planned") if n.until > n.at]
-    if not new and not known:
+    recorded = context.store.old_names.of(context.name)
+    new = [n for n in _renamed(context, plan, "planned") if n.until > n.at]
+    if not new and not recorded:
         return ()
-    there, fold, now = desired(made.after, context.naming), context.naming.fold, context.store.old_names.now()
+    catalog, fold, now = desired(plan.after, context.naming), context.naming.fold, context.store.old_names.now()
     if new and (why := why_none(context)):
         return tuple(f"old name {n.old} is not kept: {why}" for n in new)
-    old_names = current_names([*known, *_renamed(context, made, "planned")], there, fold)
-    ends = [(n, why_over(n, there, now, fold)) for n in old_names]
+    old_names = current_names([*recorded, *_renamed(context, plan, "planned")], catalog, fold)
+    ends = [(n, why_over(n, catalog, now, fold)) for n in old_names]
     fresh = [n for n, why in ends if n.number == 0 and not why]
     foreign = context.destination.schema.foreign(sorted({n.view for n in fresh}))
     lines = [f"old name {n.old} of {'.'.join(n.table)}: {_stays(n, foreign)}" for n in fresh]

@@ -5,7 +5,7 @@ Tables that people name: an error that says which one was probably meant, before
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -131,6 +131,13 @@ class SyncContext:
         """Defer the creation of the run's tables until their first rows, where the destination can do that."""
         return self.destination.lifecycle.deferred_create()
 
+    def table(self, path: str, among: Iterable[Table] | None = None) -> Table:
+        """Return the table of this path, of the accepted ones or `among` others; InstepError if there is none."""
+        tables = {t.path: t for t in (self.store.accepted.catalog(self.name).tables if among is None else among)}
+        if path not in tables:
+            raise unknown_table(f"connection {self.name} has no table {path}", path, tables)
+        return tables[path]
+
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Open a transaction of the store; raises Fenced, with nothing written, once a later run has taken over."""
@@ -148,6 +155,6 @@ def check_named(context: SyncContext, names: Collection[str], seen: Discovery) -
     chosen = sides(
         context.project_selection, context.store.switches.of(context.name), seen.catalog, accepted, seen.identity
     )
-    known = {t.path for t in accepted.tables} | {t.path for t in seen.catalog.tables if is_on(chosen.now, t)[0]}
-    for name in sorted(set(names) - known):
-        raise unknown_table(f"connection {context.name} syncs no table {name}", name, known)
+    paths = {t.path for t in accepted.tables} | {t.path for t in seen.catalog.tables if is_on(chosen.now, t)[0]}
+    for name in sorted(set(names) - paths):
+        raise unknown_table(f"connection {context.name} syncs no table {name}", name, paths)

@@ -64,8 +64,8 @@ def discard(context: SyncContext, loads: Iterable[Load]) -> None:
 
 def dead_runs(context: SyncContext, run: Run) -> list[Run]:
     """Return runs before this one that ended badly, as far back as the history is worth reading."""
-    known = context.store.runs.history(context.name, limit=100)
-    return [r for r in known if r.fence < run.fence and r.status not in ("running", "done") and r.kind != "maintain"]
+    runs = context.store.runs.history(context.name, limit=100)
+    return [r for r in runs if r.fence < run.fence and r.status not in ("running", "done") and r.kind != "maintain"]
 
 
 def free_full_disk(context: SyncContext, run: Run) -> None:

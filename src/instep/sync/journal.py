@@ -27,10 +27,10 @@ from instep.sync.aliases import make_room, refresh, remember
 from instep.sync.context import Ref, SyncContext
 
 
-def plan_id(connection: str, version: int, made: Plan) -> str:
+def plan_id(connection: str, version: int, plan: Plan) -> str:
     """Return the id of a plan that starts from this accepted version: the same plan of the same schemas has the same
     id."""
-    text = json.dumps([connection, version, plan_to_dict(made)], sort_keys=True, separators=(",", ":"))
+    text = json.dumps([connection, version, plan_to_dict(plan)], sort_keys=True, separators=(",", ":"))
     return f"p-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
@@ -73,7 +73,7 @@ class Journal:
         """Note steps as running; with those of a new table those of the next ones, as many new tables are quick."""
         place = next((n for n, table in enumerate(self.new_tables) if table == ids), None)
         tables = [ids] if place is None else self.new_tables[place : place + NEW_TABLES_AT_ONCE]
-        begun = {one for table in tables for one in table}
+        begun = {id for table in tables for id in table}
         with self.context.transaction():
             self._write_done()
             self.context.store.steps.start(self.id, begun)
@@ -92,28 +92,28 @@ class Journal:
 
 
 @contextmanager
-def journal(context: SyncContext, run: Run, made: Plan, id: str = "") -> Iterator[Journal]:
-    """Settle what dead runs left behind and open the record of `made`, under `id` if it has one already. A plan that
+def journal(context: SyncContext, run: Run, plan: Plan, id: str = "") -> Iterator[Journal]:
+    """Settle what dead runs left behind and open the record of `plan`, under `id` if it has one already. A plan that
     does nothing leaves no record."""
     context = replace(context, run=run)
     close_dead_runs(context)
     record = Journal(context)
-    if made.steps or any(d.applied for d in made.decisions):
+    if plan.steps or any(d.applied for d in plan.decisions):
         latest = context.store.accepted.latest(context.name)
-        plan = id or plan_id(context.name, latest.version if latest else 0, made)
-        planned = [_planned(context, step) for step in made.steps]
-        bases = {"base_accepted": made.base_accepted, "base_destination": made.base_destination}
+        stored_id = id or plan_id(context.name, latest.version if latest else 0, plan)
+        planned = [_planned(context, step) for step in plan.steps]
+        bases = {"base_accepted": plan.base_accepted, "base_destination": plan.base_destination}
         with context.transaction():
             opened = context.store.plans.open(
-                context.name, plan, plan_to_dict(made), planned, **bases, run=run.id, who=context.who
+                context.name, stored_id, plan_to_dict(plan), planned, **bases, run=run.id, who=context.who
             )
-            remember(context, made, f"{opened.id} {run.id}")
+            remember(context, plan, f"{opened.id} {run.id}")
         record.id = opened.id
         record.new_tables = [
-            [s.id for s in g.steps] for g in made.groups() if isinstance(g.steps[0].change, TableAdded)
+            [s.id for s in g.steps] for g in plan.groups() if isinstance(g.steps[0].change, TableAdded)
         ]
     crashpoint("journal.opened")
-    make_room(context, made)
+    make_room(context, plan)
     try:
         yield record
     except InstepError as error:
@@ -169,11 +169,11 @@ def touched_tables(context: SyncContext) -> frozenset[Ref]:
 def never_loaded(context: SyncContext, tables: frozenset[Ref]) -> frozenset[Ref]:
     """Return those of these destination tables that were added last by a run that has not ended well, and never
     loaded."""
-    known = context.store.loaded.of(context.name) if tables else {}
+    loads = context.store.loaded.of(context.name) if tables else {}
     loaded = {
         destination_ref(t, context.naming)
         for t in context.store.accepted.catalog(context.name).tables
-        if t.ref in known
+        if t.ref in loads
     }
     blockers: dict[Ref, str] = {}
     for stored in reversed(context.store.plans.history(context.name) if tables - loaded else []):
@@ -195,24 +195,24 @@ def applied_by(context: SyncContext, plan: StoredPlan) -> tuple[str, ...]:
     raise InstepError(f"plan {plan.id} has applied no change ({plan.status})", hint=hint)
 
 
-def confirm(context: SyncContext, made: Plan) -> None:
+def confirm(context: SyncContext, plan: Plan) -> None:
     """Raise DestinationError if a table is not as the plan leaves it. Names that tables only pass through are not
     looked at; of a table that is replaced the old generation is seen until the next load."""
-    led: dict[Ref, StepGroup] = {ref: group for group in made.groups() for ref in refs_of(group)}
-    there = context.destination.schema.inspect(sorted(led)) if led else Catalog()
+    led: dict[Ref, StepGroup] = {ref: group for group in plan.groups() for ref in refs_of(group)}
+    existing = context.destination.schema.inspect(sorted(led)) if led else Catalog()
     for ref, group in led.items():
         if any(isinstance(s.change, TableReplaced) for s in group.steps):
             continue
-        if why := _difference(ref, group, there):
+        if why := _difference(ref, group, existing):
             raise DestinationError(
                 f"table {'.'.join(ref)} does not match the result of its schema change: {why}",
                 hint="another program may have changed it meanwhile: run `instep plan`, then try again",
             )
 
 
-def carried_out(group: StepGroup, there: Catalog) -> bool:
+def carried_out(group: StepGroup, existing: Catalog) -> bool:
     """Return whether what is there is what the steps of a table lead to."""
-    return not any(_difference(ref, group, there) for ref in refs_of(group))
+    return not any(_difference(ref, group, existing) for ref in refs_of(group))
 
 
 def refs_of(group: StepGroup) -> set[Ref]:
@@ -220,9 +220,9 @@ def refs_of(group: StepGroup) -> set[Ref]:
     return {group.ref, group.after.ref} if group.after else {group.ref}
 
 
-def _difference(ref: Ref, group: StepGroup, there: Catalog) -> str:
+def _difference(ref: Ref, group: StepGroup, existing: Catalog) -> str:
     """Return how a table of this name differs from what the steps of a group leave there; "" if it does not."""
-    table = there.get(ref)
+    table = existing.get(ref)
     if group.after is None or group.after.ref != ref:
         return "it is still there" if table else ""
     if table is None:

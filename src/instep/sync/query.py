@@ -138,7 +138,7 @@ def _plain(column: pa.ChunkedArray, *, wide: bool) -> pa.ChunkedArray:
     if pa.types.is_dictionary(column.type):
         return column.cast(column.type.value_type)
     if pa.types.is_interval(column.type):
-        return pa.chunked_array([pa.array([_interval(one) for one in column.to_pylist()], pa.string())])
+        return pa.chunked_array([pa.array([_interval(value) for value in column.to_pylist()], pa.string())])
     if wide:
         with suppress(pa.ArrowInvalid):
             return column.cast(pa.int64())
@@ -165,13 +165,13 @@ def _tables_as_views(
             views = destination.views.all() if destination.views else {}
             tree = _tree(connection, sql)
             tables = _tables_by_name(tree, destination, views)
-            there = {ref: _shown(destination, views, ref) for ref in tables.values()}
-            columns = _columns(tree, there)
-            filters = filters_of(connection, tree, tables, there)
+            shown = {ref: _shown(destination, views, ref) for ref in tables.values()}
+            columns = _columns(tree, shown)
+            filters = filters_of(connection, tree, tables, shown)
             once = _each_is_scanned_once(tree)
             for number, (named, ref) in enumerate(tables.items()):
                 table = views[ref].table if ref in views else ref
-                names = _names(there[ref], columns.get(ref), every=ref in views)
+                names = _names(shown[ref], columns.get(ref), every=ref in views)
                 rows = TableRows(destination, table, names, filters.get(ref, ()), most)
                 opened.append(rows)
                 source = rows if once else rereadable_rows(rows.read(), Path(folder) / f"{number}.arrow")
@@ -192,23 +192,23 @@ def _hint(error: str, destination: Destination) -> str:
     missing = _MISSING.search(error)
     if missing is None:
         return 'names that are reserved words or have capitals need quotes: shop."order"'
-    known = sorted(".".join(ref) for ref in destination.schema.tables())
+    names = sorted(".".join(ref) for ref in destination.schema.tables())
     listed = (
-        f"the destination has {', '.join(known[:8])}{' and others' * (len(known) > 8)}"
-        if known
+        f"the destination has {', '.join(names[:8])}{' and others' * (len(names) > 8)}"
+        if names
         else "the destination has no tables"
     )
-    return did_you_mean(missing[1], [*known, *(name.partition(".")[2] for name in known)], listed)
+    return did_you_mean(missing[1], [*names, *(name.partition(".")[2] for name in names)], listed)
 
 
 def _tree(connection: duckdb.DuckDBPyConnection, sql: str) -> Any:
     """Return the query as DuckDB parses it. Raises InstepError for anything but one SELECT."""
     try:
-        given = len(connection.extract_statements(sql))
+        count = len(connection.extract_statements(sql))
     except TypeError:  # DuckDB takes no halves of characters
         raise InstepError("the query is no text that UTF-8 has", hint="write it in UTF-8, or set LC_ALL") from None
-    if given != 1:
-        raise InstepError(f"the query has {given} statements", hint="it must be one SELECT")
+    if count != 1:
+        raise InstepError(f"the query has {count} statements", hint="it must be one SELECT")
     [(text,)] = connection.execute("select json_serialize_sql(?)", [sql]).fetchall()
     tree = json.loads(text)
     if tree.get("error"):
@@ -219,13 +219,13 @@ def _tree(connection: duckdb.DuckDBPyConnection, sql: str) -> Any:
 def _tables_by_name(tree: Any, destination: Destination, views: Iterable[Ref]) -> dict[Ref, Ref]:
     """Return the destination's table by (schema or "", table) as the query writes it. A name that is no table of
     ours may be one that the query defines itself."""
-    known = [*destination.schema.tables(), *views]
+    tables = [*destination.schema.tables(), *views]
     refs: dict[Ref, Ref] = {}
     for node in nodes(tree):
         if node.get("type") != "BASE_TABLE":
             continue
         schema, name = node["schema_name"], node["table_name"]
-        fits = [r for r in known if _same(r[1], name) and (not schema or _same(r[0], schema))]
+        fits = [r for r in tables if _same(r[1], name) and (not schema or _same(r[0], schema))]
         if len(fits) > 1:
             raise DestinationError(f"table {name} exists in several namespaces", hint="write namespace.table")
         if fits:
@@ -241,10 +241,10 @@ _WHOLE_TYPES = ("PIVOT", "SHOW_REF", "TABLE_FUNCTION")
 _WHOLE_CLASSES = ("STAR", "POSITIONAL_REFERENCE")
 
 
-def _columns(tree: Any, there: Mapping[Ref, Shown]) -> dict[Ref, list[str]]:
+def _columns(tree: Any, tables: Mapping[Ref, Shown]) -> dict[Ref, list[str]]:
     """Return the columns by their names in the destination that a query can use, of each of its tables; nothing if it
     may use all of them: by `*`, by their place, by a name that no table has, or as a row of the table."""
-    names, last, given, whole = set[str](), set[str](), set[str](), set[str]()
+    names, last, labels_used, whole = set[str](), set[str](), set[str](), set[str]()
     for node in nodes(tree):
         if node.get("type") in _WHOLE_TYPES or node.get("class") in _WHOLE_CLASSES or node.get("column_name_alias"):
             return {}
@@ -255,19 +255,19 @@ def _columns(tree: Any, there: Mapping[Ref, Shown]) -> dict[Ref, list[str]]:
         last.update(parts[-1:])
         names.update(str(column).lower() for column in node.get("using_columns") or ())
         labels = {str(node[name]).lower() for name in ("alias", "table_name", "schema_name") if node.get(name)}
-        given |= labels
+        labels_used |= labels
         if node.get("type") == "BASE_TABLE":
             whole |= labels  # a table's name, its schema before it or not, may be a row of it
-    known = {shown.lower() for columns in there.values() for shown in columns}
-    if names - known - given or last & whole:
+    columns_known = {shown.lower() for columns in tables.values() for shown in columns}
+    if names - columns_known - labels_used or last & whole:
         return {}
     columns_by_table = {
-        ref: [c.name for name, c in columns.items() if name.lower() in names] for ref, columns in there.items()
+        ref: [c.name for name, c in columns.items() if name.lower() in names] for ref, columns in tables.items()
     }
     return {
-        ref: columns or [next(iter(there[ref].values())).name]
+        ref: columns or [next(iter(tables[ref].values())).name]
         for ref, columns in columns_by_table.items()
-        if there[ref]
+        if tables[ref]
     }
 
 

@@ -117,12 +117,12 @@ def _resolved(
     condition: _Condition, source: Any, tables: Mapping[Ref, Ref], shown: Mapping[Ref, Shown]
 ) -> tuple[Ref, Column] | None:
     """Return the table and the column that a condition is on; None if that cannot be told."""
-    there = _sources(source)
-    if there is None:
+    nodes = _sources(source)
+    if nodes is None:
         return None
     *table, name = (part.lower() for part in condition.column)
     columns = list[tuple[Ref, Column]]()
-    for node in there:
+    for node in nodes:
         ref = _table(node, tables)
         by_name = {c.lower(): column for c, column in shown.get(ref, {}).items()} if ref else {}
         label = [(node.get("alias") or node["table_name"]).lower()]

@@ -56,7 +56,7 @@ def _table(context: SyncContext, path: str) -> Table:
         message = f"connection {context.name} has accepted no table {path}"
         raise unknown_table(message, path, [t.path for t in accepted.tables])
     if table.retained:
-        raise Blocked(f"table {path} is not in the source any more", hint="its rows are at the destination")
+        raise Blocked(f"table {path} is no longer in the source", hint="its rows are at the destination")
     if stopped := next((p for p in context.store.pauses.active(context.name) if p.table in (None, table.ref)), None):
         what = f"table {path}" if stopped.table else f"connection {context.name}"
         hint = f"see `instep changes list`, decide, then `instep resume {context.name}`"
@@ -100,12 +100,12 @@ def plan_read(
     read = _read(context, snapshot, path)
     own = [c for c in read.columns if (c.column.alias or c.column.name) in readable]
     read = replace(read, columns=tuple(own))
-    made = stage_columns(read, snapshot.query_types(read))
+    columns_read = stage_columns(read, snapshot.query_types(read))
     spec = StageSpec(
         table=path,
-        columns=tuple(replace(c, key=0, nullable=True) for c in made),  # no row is refused for a NULL
+        columns=tuple(replace(c, key=0, nullable=True) for c in columns_read),  # no row is refused for a NULL
         system=SystemColumns(),
-        schema=pa.schema([pa.field(c.name, arrow_type(c.type)) for c in made]),
+        schema=pa.schema([pa.field(c.name, arrow_type(c.type)) for c in columns_read]),
         location="",
         quarantine="",
         run="read",

@@ -188,10 +188,10 @@ class _Sync:
             if note := getattr(snapshot, "note", ""):
                 self.outcome.note(note)
             with self.context.destination_open():
-                known = self.accepted_tables() if only is not None else {}
+                accepted = self.accepted_tables() if only is not None else {}
                 detection = self.detect_and_apply(snapshot, attempt)
                 crashpoint("sync.accepted.after")
-                only = self.tables_of_pass(only, detection, known)
+                only = self.tables_of_pass(only, detection, accepted)
                 pass_ = LoadPass(
                     self.context,
                     self.run,
@@ -221,7 +221,7 @@ class _Sync:
         self.check_not_fenced(loading.open)
         self.progress.step("committing")
         loading.commit()
-        for text in (text for one in loading.done for text in one.notes):
+        for text in (text for result in loading.done for text in result.notes):
             self.outcome.note(text)
         return (
             self.discard_moved(loading.set_aside)
@@ -234,7 +234,7 @@ class _Sync:
 
         Return those tables.
         """
-        unread = {one.load.table.ref: one for one in done if one.error is None and one.unread}
+        unread = {loaded.load.table.ref: loaded for loaded in done if loaded.error is None and loaded.unread}
         for ref, result in unread.items():
             why = f"{result.unread:,} rows are at the source again, or new there, below its cursor"
             self.context.store.backfills.request(self.context.name, ref, why=why)
@@ -262,11 +262,11 @@ class _Sync:
         return self.context.store.accepted.catalog(self.context.name).by_ref
 
     def tables_of_pass(
-        self, only: frozenset[Ref] | None, detection: DetectionResult, known: Mapping[Ref, Table]
+        self, only: frozenset[Ref] | None, detection: DetectionResult, before: Mapping[Ref, Table]
     ) -> frozenset[Ref] | None:
         """Return the tables of a later pass by their present names, with those changed since they were loaded.
 
-        `known` are the accepted ones from before it. None: all tables.
+        `before` are the accepted ones from before it. None: all tables.
         """
         if only is None:
             return None
@@ -274,9 +274,9 @@ class _Sync:
             self.outcome.others.pop(ref, None)
             self.outcome.late.pop(ref, None)
         moves = TableRenames.of(detection.decisions).moves
-        loaded = {moves.get(ref := one.load.table.ref, ref): ref for one in self.outcome.loaded}
+        loaded = {moves.get(ref := result.load.table.ref, ref): ref for result in self.outcome.loaded}
         now = self.accepted_tables()
-        changed = {place for place, ref in loaded.items() if now.get(place) != known.get(ref)}
+        changed = {place for place, ref in loaded.items() if now.get(place) != before.get(ref)}
         return frozenset(moves.get(ref, ref) for ref in only) | changed
 
     def discard_moved(self, loads: list[Load]) -> frozenset[Ref]:
@@ -355,7 +355,7 @@ class _Sync:
         They go on as they are; new ones have failed, and so have those that are at the source again.
         """
         for ref, why in refused.items():
-            if (known := detection.accepted.get(ref)) and not known.retained:
+            if (table := detection.accepted.get(ref)) and not table.retained:
                 self.outcome.note(f"{'.'.join(filter(None, ref))}: {why}")
             else:
                 self.outcome.others[ref] = TableRun(self.run.id, ref, "failed", error=why)

@@ -28,7 +28,6 @@ from instep.store.catalogs.connection_status import (
 from instep.store.history.recorded_event import LoggedEvent
 from instep.store.store import Store
 from instep.store.work.runs import LatestOutcome
-from instep.suggest import unknown_table
 
 if TYPE_CHECKING:
     from instep.sync.context import Ref, SyncContext
@@ -56,11 +55,7 @@ class TableStatus:
 
 def table_status(context: SyncContext, path: str) -> TableStatus:
     """Return the accepted table of this path; InstepError if there is none."""
-    store, accepted = context.store, context.store.accepted.catalog(context.name)
-    known = {t.path: t for t in accepted.tables}
-    if path not in known:
-        raise unknown_table(f"connection {context.name} has no table {path}", path, known)
-    table = known[path]
+    store, table = context.store, context.table(path)
     choice, trouble = _choice(context, table)
     return TableStatus(
         table,
@@ -80,7 +75,7 @@ def _choice(context: SyncContext, table: Table) -> tuple[TableMode | None, str]:
     from instep.sync.table_mode import choose
 
     table_mode: TableMode | None = None
-    trouble = "it is kept after its removal and not read any more" if table.retained else ""
+    trouble = "it is kept after its removal and no longer read" if table.retained else ""
     if not table.retained:
         try:
             table_mode = choose(table, context.settings(table))
@@ -138,13 +133,13 @@ def statuses(
     old_names, maintained = store.old_names.of_several(names), store.events.maintained(names)
     outcomes, quarantining = store.runs.latest_outcomes_of(names), store.runs.with_quarantined(names)
     backfills, unread = store.backfills.waiting_of(names), store.discoveries.unread(names)
-    found = []
+    results = []
     for name in names:
         run, (accepted, catalog) = runs.get(name), versions.get(name, (None, {}))
         refs = [(t["schema"], t["name"]) for t in catalog.get("tables", ()) if not t.get("retained")]
         shown = shown_outcomes(refs, outcomes[name], run)
         quarantine = quarantined_counts(name, context, trouble) if name in quarantining else {}
-        found.append(
+        results.append(
             LoadStatus(
                 connection=name,
                 last_run=run,
@@ -153,8 +148,8 @@ def statuses(
                 pauses=tuple(sorted(pauses[name], key=lambda pause: pause.table is not None)),
                 copies=tuple(copies[name]),
                 old_names=old_name_statuses(old_names[name]),
-                outcomes=dict(Counter(one.status for one in shown if one.mode != PATTERN)),
-                unmatched=sum(one.mode == PATTERN for one in shown),
+                outcomes=dict(Counter(outcome.status for outcome in shown if outcome.mode != PATTERN)),
+                unmatched=sum(outcome.mode == PATTERN for outcome in shown),
                 maintained=len(maintained[name]),
                 last_maintained=_maintained(maintained[name][-1]) if maintained[name] else None,
                 backfills=_waiting(project, store, name, context, backfills[name]),
@@ -163,7 +158,7 @@ def statuses(
                 unread={".".join(filter(None, ref)): why for ref, why in sorted(unread.get(name, {}).items())},
             )
         )
-    return found
+    return results
 
 
 def _maintained(event: LoggedEvent) -> LastMaintenance:
@@ -182,8 +177,10 @@ def shown_outcomes(
 
 def table_loads(store: Store, connection: str, shown: Sequence[LatestOutcome]) -> list[TableLoad]:
     """Return what the last run did to each of these tables, with its last maintenance."""
-    maintained = {one.table: one for one in map(_maintained, store.events.maintained([connection])[connection])}
-    loads = store.runs.tables_of_runs([(one.run, one.table) for one in shown])
+    maintained = {
+        outcome.table: outcome for outcome in map(_maintained, store.events.maintained([connection])[connection])
+    }
+    loads = store.runs.tables_of_runs([(outcome.run, outcome.table) for outcome in shown])
     return [TableLoad(**vars(load), maintained=maintained.get(".".join(filter(None, load.table)))) for load in loads]
 
 

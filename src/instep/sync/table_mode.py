@@ -38,8 +38,8 @@ def choose(table: Table, settings: TableSettings) -> TableMode:
         return _choice(table, settings)
     if (refused := why_no_history(table, settings)) is not None:
         raise refused
-    made = _choice(table, settings)
-    return replace(made, why=f"{made.why}; every version is kept")
+    mode = _choice(table, settings)
+    return replace(mode, why=f"{mode.why}; every version is kept")
 
 
 def mode_of(table: Table, settings: TableSettings) -> TableMode | None:
@@ -67,7 +67,7 @@ def _choice(table: Table, settings: TableSettings) -> TableMode:
     if mode == "stream":  # its connector knows what its cursor means, whatever the type
         key = ", ".join(table.key) or "none"
         return TableMode("stream", None, settings.deletes, f"key {key}; operations of the connector")
-    cursor = _cursor(table, settings)
+    cursor = _cursor(table)
     if mode == "auto":
         if not table.key:
             if cursor is not None:
@@ -126,7 +126,7 @@ def _suggest(table: Table) -> str:
     return ""
 
 
-def _cursor(table: Table, settings: TableSettings) -> str | None:
+def _cursor(table: Table) -> str | None:
     if table.cursor is None:
         return None
     column = table.by_name[table.cursor]

@@ -82,7 +82,7 @@ def requested_alone(store: Store, act: Act, who: str) -> Blocked | None:
     """Return the refusal of a request that nobody else has made within a week; it is kept for whoever comes next. None
     if `who` is the second. A job may come to it when the key of who asked for it is revoked by then."""
     if not has_right(store.api_keys, who):
-        message = f"{act.name}: {act.what}: {who}, who has asked for it, has no API key any more"
+        message = f"{act.name}: {act.what}: {who}, who has asked for it, no longer has an API key"
         return Blocked(message, hint="two other people have to request it")
     with store.transaction():
         people, own = _people(store, act), persons(store.api_keys, who)

@@ -103,8 +103,8 @@ def moved_side(review: Review, now: str) -> str:
     the review is older than such records."""
     if not review.tables_fingerprint or not now:
         return ""
-    then, here = review.tables_fingerprint.split(":"), now.split(":")
-    sides = [name for name, a, b in zip(("source", "accepted schema"), then, here, strict=True) if a != b]
+    before, current = review.tables_fingerprint.split(":"), now.split(":")
+    sides = [name for name, a, b in zip(("source", "accepted schema"), before, current, strict=True) if a != b]
     return " and ".join(sides)
 
 
@@ -112,11 +112,11 @@ def reopened(decisions: Sequence[Decision], answers: Mapping[str, Review]) -> tu
     """Return changes whose approval has become stale wait for a person again, whatever policy would leave out in
     silence. `answers` by content key, with the stale ones open."""
 
-    def one(decision: Decision) -> Decision:
+    def reopen(decision: Decision) -> Decision:
         review = answers.get(key(decision.change))
         if review is None or review.status != "open" or not review.decided_by or decision.action != "ignore":
             return decision
         why = f"{review.decided_by} approved it, but its table has changed since: waits for a review"
         return replace(decision, action="review", effect="", why=why)
 
-    return tuple(map(one, decisions))
+    return tuple(map(reopen, decisions))

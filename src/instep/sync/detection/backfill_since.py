@@ -60,9 +60,9 @@ def noted(context: SyncContext, table: Table, backfills: Iterable[Backfill]) -> 
     waiting = [b for b in backfills if b.scope == "since" and b.table == table.ref]
     if not waiting:
         return (), ()
-    known = context.store.watermarks.of(context.name)
+    cursors = context.store.watermarks.of(context.name)
     seen = [_seen(table, b) for b in waiting]
-    return tuple(known.get(s, NO_CURSOR) if s else NO_CURSOR for s in seen), tuple(b.number for b in waiting)
+    return tuple(cursors.get(s, NO_CURSOR) if s else NO_CURSOR for s in seen), tuple(b.number for b in waiting)
 
 
 def finish_backfills(context: SyncContext, backfill: Backfill) -> None:

@@ -40,7 +40,7 @@ class DetectionInputs:
     """Everything that a detection is made from, as it was when it began."""
 
     context: SyncContext
-    """The settings of the connection, with the selection that its switches lead to; nothing is read by it any more."""
+    """The settings of the connection, with the selection that its switches lead to; nothing is read by it."""
     discovery: Discovery
     """Catalog of the source."""
     accepted: Catalog
@@ -131,10 +131,8 @@ class Comparison:
     """The accepted tables and columns that are switched on."""
     after: Catalog
     """The source's tables and columns that are switched on."""
-    found: tuple[Change, ...]
-    """All changes, the destination's too."""
     changes: tuple[Change, ...]
-    """The same, new tables without the columns that stay out."""
+    """All changes, the destination's too; new tables without the columns that stay out."""
 
 
 def compare(inputs: DetectionInputs) -> Comparison:
@@ -150,7 +148,7 @@ def compare(inputs: DetectionInputs) -> Comparison:
     def decided(change: Change) -> Decision:
         return decide(change, context.policy, explicit=inputs.explicit(change), tags=context.tags)
 
-    return Comparison(before, after, tuple(changes), tuple(inputs.listing.split(changes, decided)))
+    return Comparison(before, after, tuple(inputs.listing.split(changes, decided)))
 
 
 def is_other_server(last: CachedDiscovery | None, now: Discovery) -> bool:
@@ -173,27 +171,27 @@ def _rebound(table: Table, source: Table | None) -> Table:
 
 def _with_settings(context: SyncContext, source: Catalog, accepted: Catalog) -> Catalog:
     """Return the source with the keys and cursors of the settings; a hashed column is text."""
-    known = {now.ref: accepted.by_ref[ref] for ref, now in pair_tables(accepted.tables, source).items()}
+    accepted_by_ref = {now.ref: accepted.by_ref[ref] for ref, now in pair_tables(accepted.tables, source).items()}
     chosen = context.store.choices.of(context.name)
 
-    def one(table: Table) -> Table:
-        before, settings = known.get(table.ref), context.settings(table)
+    def configured(table: Table) -> Table:
+        before, settings = accepted_by_ref.get(table.ref), context.settings(table)
         typed = with_types(table, before, settings.types, context.types)
         return with_choices(with_settings(typed, before, settings), before, chosen, settings)
 
-    tables = map(one, source.tables)
-    return Catalog.of(_with_hashes(context, t, known.get(t.ref)) for t in tables)
+    tables = map(configured, source.tables)
+    return Catalog.of(_with_hashes(context, t, accepted_by_ref.get(t.ref)) for t in tables)
 
 
-def _with_hashes(context: SyncContext, table: Table, known: Table | None) -> Table:
+def _with_hashes(context: SyncContext, table: Table, before: Table | None) -> Table:
     """Return the table with its hashed columns marked, under their own names or those by which they were accepted."""
     selection, was = context.selection, context.selected_before
     if not selection.covers_columns:
         return table
-    old = {c.id: c.name for c in known.live if c.id} if known else {}
+    old = {c.id: c.name for c in before.live if c.id} if before else {}
 
     def is_hashed(name: str, id: str | None) -> bool:
-        return hashed(selection, table.ref, name) or bool(known and id in old and hashed(was, known.ref, old[id]))
+        return hashed(selection, table.ref, name) or bool(before and id in old and hashed(was, before.ref, old[id]))
 
     columns = (replace(c, type=String()) if is_hashed(c.name, c.id) else c for c in table.columns)
     return replace(table, columns=tuple(columns))

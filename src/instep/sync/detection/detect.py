@@ -87,7 +87,7 @@ KINDS = ("table.removed", "column.removed")
 def returned_objects(
     existing: Mapping[str, Review], keys: Collection[str], accepted: Catalog, source: Catalog
 ) -> Iterator[tuple[Ref, str]]:
-    """Yield accepted tables, and why, of the `existing` removals (by content key) that are not `keys` any more."""
+    """Yield accepted tables, and why, of the `existing` removals (by content key) that are no longer `keys`."""
     for content_key, review in existing.items():
         if review.kind not in KINDS or content_key in keys:
             continue
@@ -111,8 +111,8 @@ class DetectionResult:
     is another server, ids were taken anew by name. `stored`: the store has the discovery. `unmatched`: patterns of the
     selection that match nothing,
     `missing`: those of `include` and exact names of columns, each with an error (`others`: some table is switched on),
-    `ineffective_settings`: what else the project file says in vain. `stale`: content keys of approvals that do not
-    count any more, because their table has moved since."""
+    `ineffective_settings`: what else the project file says in vain. `stale`: content keys of approvals that no longer
+    count, because their table has moved since."""
 
     source: Catalog
     accepted: Catalog
@@ -215,10 +215,10 @@ def _adopt_catalog(context: SyncContext) -> bool:
     """Accept what was accepted at the product that read the source before, so that what has come since is a change.
     Return whether there was anything. Its tables are made by the next plan, as any that the destination has not."""
     source = context.source
-    known = source.accepted_elsewhere() if isinstance(source, MigratedSource) else None
-    if known is None or not isinstance(source, MigratedSource):
+    previous = source.accepted_elsewhere() if isinstance(source, MigratedSource) else None
+    if previous is None or not isinstance(source, MigratedSource):
         return False
-    detection = detect(context, known, count=False, recalled=True)
+    detection = detect(context, previous, count=False, recalled=True)
     catalog = accept(detection.decisions, Catalog(), detection.source)
     named = assign(with_custom_names(catalog, Catalog(), {}, context.naming).catalog, context.naming)
     with context.transaction():
@@ -245,7 +245,7 @@ class Evidence:
     fingerprint: ApprovalFingerprint
     """Fingerprints of the changes' tables, to which approvals are bound."""
     stale: frozenset[str]
-    """Content keys of approvals that do not count any more."""
+    """Content keys of approvals that no longer count."""
     answers: Mapping[str, Review]
     """The reviews that stand: stale ones are open again, assumed ones are answered."""
     inferred_renames: RenameCandidate
@@ -264,8 +264,8 @@ def sample(
     left = left_behind(_columns_answered(answers), changes, inputs.accepted, inputs.source)
     streams = isinstance(context.source, Streams)
     fingerprint = ApprovalFingerprint.of([*changes, *left], inputs.source, inputs.accepted, streams=streams)
-    found = (change_from_dict(r.change) for r in answers.values() if r.kind == NameCollided.kind)
-    collisions = [change for change in found if isinstance(change, NameCollided)]
+    recorded = (change_from_dict(r.change) for r in answers.values() if r.kind == NameCollided.kind)
+    collisions = [change for change in recorded if isinstance(change, NameCollided)]
     stale = fingerprint.stale([*changes, *left, *collisions], answers)
     answers |= {k: replace(answers[k], status="open") for k in stale} | dict(assumed or {})
     explicit = replace(inputs, answers=answers).explicit
@@ -350,7 +350,7 @@ def _result(
 
 def _broken(inputs: DetectionInputs) -> dict[Ref, str]:
     """Return the tables that a sync should load for the first time and cannot read as they are, with why."""
-    context, found = inputs.context, dict[Ref, str]()
+    context, broken = inputs.context, dict[Ref, str]()
     for path, why in inputs.access.hidden.items():
         new = TableAdded(Table(path[0], path[1], ()))
         if len(path) != 2 or not is_on(context.selection, new.after)[0]:
@@ -359,8 +359,8 @@ def _broken(inputs: DetectionInputs) -> dict[Ref, str]:
         if named or path in inputs.discovery.broken:
             decision = decide(new, context.policy, explicit=inputs.explicit(new), tags=context.tags)
             if decision.applied or not inputs.version:  # what the first detection finds is on
-                found[new.after.ref] = f"{why}: rename it in the source, or exclude the table" if named else why
-    return found
+                broken[new.after.ref] = f"{why}: rename it in the source, or exclude the table" if named else why
+    return broken
 
 
 def _columns_answered(answers: Mapping[str, Review]) -> list[Change]:
@@ -400,12 +400,13 @@ def record(context: SyncContext, detection: DetectionResult, *, count: bool = Tr
     changes, streams = [d.change for d in detection.decisions], isinstance(context.source, Streams)
     approval = ApprovalFingerprint.of(changes, detection.source, detection.accepted, streams=streams)
     with context.transaction():
-        known = store.reviews.existing(context.name)  # another detection may have been recorded since this one was made
-        decided = (still_refused(d, known.get(key(d.change))) for d in detection.decisions)
+        # another detection may have been recorded since this one was made
+        existing = store.reviews.existing(context.name)
+        decided = (still_refused(d, existing.get(key(d.change))) for d in detection.decisions)
         findings = [_finding(d, approval, detection.inferred_renames) for d in decided]
         findings += detection.inferred_renames.findings(approval)
-        stale = frozenset(k for k in detection.stale if k in known and known[k].status == "approved")
-        detection = replace(detection, reviews=known, stale=stale)
+        stale = frozenset(k for k in detection.stale if k in existing and existing[k].status == "approved")
+        detection = replace(detection, reviews=existing, stale=stale)
         if not (detection.rebound or detection.stored):
             remember(context, detection)
         seen = detection.discovery
@@ -414,8 +415,8 @@ def record(context: SyncContext, detection: DetectionResult, *, count: bool = Tr
         record_listing(context, left, seen, detection.accepted, store.switches.of(context.name))
         note_cursors(context, detection.decisions, detection.accepted)
         catalogs = seen.catalog, detection.source
-        hidden = out_of_sight(context, known, {f.key for f in findings}, detection.accepted, catalogs)
-        for ref, why in returned_objects(known, {f.key for f in findings}, detection.accepted, detection.source):
+        hidden = out_of_sight(context, existing, {f.key for f in findings}, detection.accepted, catalogs)
+        for ref, why in returned_objects(existing, {f.key for f in findings}, detection.accepted, detection.source):
             store.backfills.request(context.name, ref, why=why)
         store.reviews.reopen(detection.reviews[k].id for k in detection.stale)
         reviews = store.reviews.record(
@@ -455,16 +456,18 @@ def remember(context: SyncContext, detection: DetectionResult) -> None:
 
 def detect_if_changed(context: SyncContext, *, count: bool = True) -> DetectionResult:
     """Detect without reading the source's catalog, if the source says that it is the stored one."""
-    known = None if isinstance(context.source, Streams) else _known(context)  # what is silent is not stored
-    return detect(context, known or context.source.discover(), count=count, stored=known is not None)
+    cached = None if isinstance(context.source, Streams) else _known(context)  # what is silent is not stored
+    return detect(context, cached or context.source.discover(), count=count, stored=cached is not None)
 
 
-def look_at(context: SyncContext, known: CachedDiscovery) -> DetectionResult:
+def look_at(context: SyncContext, cached: CachedDiscovery) -> DetectionResult:
     """Detect in what another connection of the same source has seen just now."""
-    same = context.store.discoveries.fingerprint(context.name) == known.fingerprint and not has_weak_ids(known.catalog)
+    same = context.store.discoveries.fingerprint(context.name) == cached.fingerprint and not has_weak_ids(
+        cached.catalog
+    )
     if same:
         context.store.discoveries.touch(context.name)
-    return detect(context, to_discovery(known), stored=same)
+    return detect(context, to_discovery(cached), stored=same)
 
 
 def _known(context: SyncContext) -> Discovery | None:
@@ -472,38 +475,38 @@ def _known(context: SyncContext) -> Discovery | None:
     tables of one shape may have swapped their names under it."""
     if context.store.discoveries.fingerprint(context.name) != context.source.fingerprint():
         return None
-    known = context.store.discoveries.get(context.name)
-    if known is None or has_weak_ids(known.catalog):
+    cached = context.store.discoveries.get(context.name)
+    if cached is None or has_weak_ids(cached.catalog):
         return None
     context.store.discoveries.touch(context.name)
-    return to_discovery(known)
+    return to_discovery(cached)
 
 
 def has_weak_ids(catalog: Catalog) -> bool:
     return any(t.id and t.id.startswith(WEAK) for t in catalog.tables)
 
 
-def to_discovery(known: CachedDiscovery) -> Discovery:
+def to_discovery(cached: CachedDiscovery) -> Discovery:
     """Return the stored discovery as the source gave it."""
-    stats = {ref: TableStats(rows, size) for ref, (rows, size) in known.stats.items()}
+    stats = {ref: TableStats(rows, size) for ref, (rows, size) in cached.stats.items()}
     return Discovery(
-        known.catalog,
-        known.fingerprint,
+        cached.catalog,
+        cached.fingerprint,
         stats,
-        known.denied,
-        known.identity,
-        known.proves_absence,
-        broken=known.broken,
-        unread=known.unread,
+        cached.denied,
+        cached.identity,
+        cached.proves_absence,
+        broken=cached.broken,
+        unread=cached.unread,
     )
 
 
 def redetect_from_store(context: SyncContext, assumed: Mapping[str, Review]) -> DetectionResult | None:
     """Repeat the last detection, without the source, under `assumed` answers; None before the first."""
-    known = context.store.discoveries.get(context.name)
+    cached = context.store.discoveries.get(context.name)
     return (
-        detect(context, to_discovery(known), count=False, stored=True, assumed=assumed, recalled=True)
-        if known
+        detect(context, to_discovery(cached), count=False, stored=True, assumed=assumed, recalled=True)
+        if cached
         else None
     )
 
@@ -558,13 +561,13 @@ def _events(connection: str, review: Review, decision: Decision, *, proven: bool
 
 def current_discovery(context: SyncContext, snapshot: Snapshot, *, rely: bool) -> tuple[Discovery, bool]:
     """Return (the source's schema, whether it is the stored one, so that nothing is detected again)."""
-    known = _recent(context) if rely else None
-    if known is None:
+    cached = _recent(context) if rely else None
+    if cached is None:
         return snapshot.discover(), False
-    if not has_weak_ids(known.catalog) and context.source.fingerprint() == known.fingerprint:
-        return known, True
+    if not has_weak_ids(cached.catalog) and context.source.fingerprint() == cached.fingerprint:
+        return cached, True
     now = snapshot.discover()
-    return (known, True) if _as_accepted(context, known, now) else (now, False)
+    return (cached, True) if _as_accepted(context, cached, now) else (now, False)
 
 
 def _recent(context: SyncContext) -> Discovery | None:
@@ -572,14 +575,14 @@ def _recent(context: SyncContext) -> Discovery | None:
     age = context.store.discoveries.age(context.name)
     if age is None or not 0 <= age < context.detect_every or context.store.accepted.latest(context.name) is None:
         return None
-    known = context.store.discoveries.get(context.name)
-    return to_discovery(known) if known else None
+    cached = context.store.discoveries.get(context.name)
+    return to_discovery(cached) if cached else None
 
 
-def _as_accepted(context: SyncContext, known: Discovery, now: Discovery) -> bool:
+def _as_accepted(context: SyncContext, cached: Discovery, now: Discovery) -> bool:
     """Return whether the accepted tables are the same as then, on the same server, and may be read as then."""
-    if now.identity != known.identity:
+    if now.identity != cached.identity:
         return False
-    tables = pair_tables(context.store.accepted.catalog(context.name).tables, known.catalog).values()
-    closed = {path[:2] for path in now.denied.keys() - known.denied.keys()}
+    tables = pair_tables(context.store.accepted.catalog(context.name).tables, cached.catalog).values()
+    closed = {path[:2] for path in now.denied.keys() - cached.denied.keys()}
     return all(now.catalog.get(t.ref) == t and t.ref not in closed for t in tables)

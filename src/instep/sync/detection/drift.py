@@ -28,32 +28,32 @@ KIND = DestinationDrifted.kind
 class Drift:
     """Differences between destination tables and their record."""
 
-    found: Mapping[Ref, tuple[Difference, ...]] = field(default_factory=dict)
+    differences: Mapping[Ref, tuple[Difference, ...]] = field(default_factory=dict)
     """Differences by accepted table."""
     left: Mapping[Ref, Table] = field(default_factory=dict)
     """The tables as they were left, by accepted table."""
 
     @property
     def changes(self) -> list[DestinationDrifted]:
-        return [DestinationDrifted(ref, detail(found)) for ref, found in sorted(self.found.items())]
+        return [DestinationDrifted(ref, detail(differences)) for ref, differences in sorted(self.differences.items())]
 
     def stopped(self, decisions: Iterable[Decision]) -> dict[Ref, tuple[str, str]]:
         """Return accepted tables that must be left alone, as (status, why): their drift was not approved, and they
         cannot be loaded as they are."""
         pending = {d.change.table: d for d in decisions if isinstance(d.change, DestinationDrifted) and not d.applied}
         return {
-            ref: ("paused" if pending[ref].needs_review else "failed", _why(found))
-            for ref, found in self.found.items()
-            if ref in pending and any(d.what not in LOADABLE for d in found)
+            ref: ("paused" if pending[ref].needs_review else "failed", _why(differences))
+            for ref, differences in self.differences.items()
+            if ref in pending and any(d.what not in LOADABLE for d in differences)
         }
 
     def approved(self, decisions: Iterable[Decision]) -> frozenset[Ref]:
         refs = {d.change.table for d in decisions if isinstance(d.change, DestinationDrifted) and d.applied}
-        return frozenset(self.found.keys() & refs)
+        return frozenset(self.differences.keys() & refs)
 
 
-def _why(found: tuple[Difference, ...]) -> str:
-    return f"somebody changed it at the destination: {'; '.join(d.text for d in found)}"
+def _why(differences: tuple[Difference, ...]) -> str:
+    return f"somebody changed it at the destination: {'; '.join(d.text for d in differences)}"
 
 
 def compare(context: SyncContext, accepted: Catalog) -> Drift:
@@ -64,15 +64,15 @@ def compare(context: SyncContext, accepted: Catalog) -> Drift:
     half = touched_tables(context)
     refs = {t.ref: destination_ref(t, context.naming) for t in accepted.tables if not t.retained}
     left = {ref: table for ref, at in refs.items() if at not in half and (table := before.get(at))}
-    there, _ = inspected(context, [refs[ref] for ref in left])
-    left = _existed(context, {ref: (table, there.get(refs[ref])) for ref, table in left.items()})
-    pairs = {ref: differences(table, there.get(refs[ref]), context.naming.prefix) for ref, table in left.items()}
-    return Drift({ref: found for ref, found in pairs.items() if found}, left)
+    existing, _ = inspected(context, [refs[ref] for ref in left])
+    left = _existed(context, {ref: (table, existing.get(refs[ref])) for ref, table in left.items()})
+    pairs = {ref: differences(table, existing.get(refs[ref]), context.naming.prefix) for ref, table in left.items()}
+    return Drift({ref: changed for ref, changed in pairs.items() if changed}, left)
 
 
 def _existed(context: SyncContext, pairs: Mapping[Ref, tuple[Table, Table | None]]) -> dict[Ref, Table]:
     """Return the tables that existed, without those that wait for their first rows (deferred creation)."""
-    gone = {table.ref: ref for ref, (table, found) in pairs.items() if found is None}
+    gone = {table.ref: ref for ref, (table, existing) in pairs.items() if existing is None}
     never = {gone[at] for at in never_loaded(context, frozenset(gone))} if gone else set()
     return {ref: table for ref, (table, _) in pairs.items() if ref not in never}
 
@@ -93,33 +93,39 @@ def remembered(answers: Mapping[str, Review]) -> list[Change]:
     return [change_from_dict(r.change) for r in answers.values() if r.kind == KIND]
 
 
-def repaired(context: SyncContext, made: Plan, drift: Drift, decisions: Iterable[Decision]) -> Plan:
+def repaired(context: SyncContext, plan: Plan, drift: Drift, decisions: Iterable[Decision]) -> Plan:
     """Return the plan with what brings values back: a column that was dropped manually comes back by its old id, and
     one that was made anew is recorded as ours."""
     refs = drift.approved(decisions)
     if not refs:
-        return made
-    gone = {(at.ref, d.column) for ref in refs if (at := drift.left[ref]) for d in drift.found[ref] if d.what == "gone"}
-    steps = [_undropped(context, s, gone) for s in made.steps]
+        return plan
+    gone = {
+        (at.ref, d.column)
+        for ref in refs
+        if (at := drift.left[ref])
+        for d in drift.differences[ref]
+        if d.what == "gone"
+    }
+    steps = [_undropped(context, s, gone) for s in plan.steps]
     for ref in refs:
-        steps += _recorded(drift.left[ref], drift.found[ref], steps)
+        steps += _recorded(drift.left[ref], drift.differences[ref], steps)
     order = {ref: place for place, ref in enumerate(dict.fromkeys(s.table for s in steps))}
-    return replace(made, steps=tuple(sorted(steps, key=lambda s: order[s.table])))
+    return replace(plan, steps=tuple(sorted(steps, key=lambda s: order[s.table])))
 
 
-def _undropped(context: SyncContext, one: Step, gone: set[tuple[Ref, str]]) -> Step:
-    change = one.change
-    if not isinstance(change, ColumnAdded) or (one.table, change.after.name) not in gone:
-        return one
-    if context.destination.lifecycle.undrop_report(one.table, change.after.name).why_not:
-        return one
-    return step(one.table, UndropColumn(one.table, change.after, change.after))
+def _undropped(context: SyncContext, add: Step, gone: set[tuple[Ref, str]]) -> Step:
+    change = add.change
+    if not isinstance(change, ColumnAdded) or (add.table, change.after.name) not in gone:
+        return add
+    if context.destination.lifecycle.undrop_report(add.table, change.after.name).why_not:
+        return add
+    return step(add.table, UndropColumn(add.table, change.after, change.after))
 
 
-def _recorded(left: Table, found: tuple[Difference, ...], steps: list[Step]) -> list[Step]:
+def _recorded(left: Table, differences: tuple[Difference, ...], steps: list[Step]) -> list[Step]:
     """Add steps for replaced columns: without one a table's record would go on without the column."""
     busy = {s.table for s in steps}
-    new = [d.column for d in found if d.what == "replaced"]
+    new = [d.column for d in differences if d.what == "replaced"]
     if left.ref in busy:
         return []
     return [step(left.ref, RecordIdentity(left.ref, left.by_name[n], left.by_name[n])) for n in new]
@@ -143,15 +149,15 @@ def as_left(context: SyncContext, target: Catalog, done: Iterable[str]) -> Catal
     return target
 
 
-def want_reload(context: SyncContext, made: Plan, review: Review, ref: Ref) -> None:
+def want_reload(context: SyncContext, plan: Plan, review: Review, ref: Ref) -> None:
     """Request a reload of the accepted table `ref` after a repair that may have left values out."""
-    if reloads(context, made, review, ref):
+    if reloads(context, plan, review, ref):
         context.store.backfills.request(context.name, ref, why=review.summary, change=review.id)
 
 
-def reloads(context: SyncContext, made: Plan, review: Review, ref: Ref) -> bool:
+def reloads(context: SyncContext, plan: Plan, review: Review, ref: Ref) -> bool:
     """Return whether it is."""
-    table = made.after.get(ref) if review.kind == KIND else None
+    table = plan.after.get(ref) if review.kind == KIND else None
     at = destination_ref(table, context.naming) if table else None
     kinds = ("column.undropped", "column.added", "column.rewritten", "column.recorded")
-    return any(s.table == at and s.change.kind in kinds for s in made.steps)
+    return any(s.table == at and s.change.kind in kinds for s in plan.steps)

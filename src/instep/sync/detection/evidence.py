@@ -112,14 +112,14 @@ def values_of_rename(
     work = _reader(context, sides, snapshot, rename.table)
     if isinstance(work, Sample):
         return work.note
-    one = work.column(rename.before.name, rename.after.name)
-    if why := work.withheld(one.old.name) or work.withheld(one.name):
+    column = work.column(rename.before.name, rename.after.name)
+    if why := work.withheld(column.old.name) or work.withheld(column.name):
         return why
-    matching = work.matching([one]) if work.keys else work.first_rows(one)
+    matching = work.matching([column]) if work.keys else work.first_rows(column)
     if isinstance(matching, Sample):
         return matching.note
     old, new = matching.columns[0]
-    if why := work.withheld(one.name, (*old, *new)):
+    if why := work.withheld(column.name, (*old, *new)):
         return why
     names = tuple(c.old.name for c in work.keys)
     hidden = [bool(work.withheld(name)) for name in names]
@@ -142,15 +142,15 @@ def _reader(context: SyncContext, sides: CatalogSides, snapshot: Snapshot, ref: 
     table, source, raw = sides.accepted.get(ref), sides.source.get(ref), sides.raw.get(ref)
     if table is None or source is None or raw is None:
         return NO_ROWS
-    there = destination_ref(table, context.naming)
-    state = context.destination.schema.state(there)
+    target = destination_ref(table, context.naming)
+    state = context.destination.schema.state(target)
     if state is None or not state.rows:
         return NO_ROWS
-    names = set(context.destination.write.target(there).schema.names)
+    names = set(context.destination.write.target(target).schema.names)
     if gone := [c.name for c in table.live if (c.alias or c.name) not in names]:
         return Sample(note=f"column {gone[0]} is not at the destination")
     now = {before.name: after.name for before, after in pair_columns(table, source).same}
-    work = _EvidenceReader(context, sides.selection, snapshot, table, raw, there)
+    work = _EvidenceReader(context, sides.selection, snapshot, table, raw, target)
     if not table.key or any(name not in now for name in table.key):
         return work
     if state.rows > LARGEST:
@@ -190,7 +190,7 @@ class _EvidenceReader:
     snapshot: Snapshot
     table: Table
     raw: Table
-    there: Ref
+    target_ref: Ref
     keys: Sequence[_Column] = ()
     """The key's columns; none where rows cannot be compared by key."""
     stamps: Sequence[_Column] = ()
@@ -234,7 +234,9 @@ class _EvidenceReader:
         key_values = pa.table([values.take(unique) for values in rows[: len(keys)]], names=names)
         if not len(key_values):
             return Sample(note="no rows at the source to compare with")
-        met = current(self.context.destination.write.lookup_rows(self.there, key_values), self.context.naming.prefix)
+        met = current(
+            self.context.destination.write.lookup_rows(self.target_ref, key_values), self.context.naming.prefix
+        )
         numbers = pa.array(met.numbers, pa.int64())
         new = [values.take(unique).take(numbers).to_pylist() for values in rows[len(keys) :]]
         old = [met.rows.column(c.place).to_pylist() for c in every[len(keys) :]]
@@ -264,7 +266,7 @@ class _EvidenceReader:
         """Return two heaps of values: those of the first rows on each side."""
         new = self.source_rows([column], spread=False)[0].to_pylist()
         old: list[Any] = []
-        with self.context.destination.write.read(self.there, [column.place]) as reader:
+        with self.context.destination.write.read(self.target_ref, [column.place]) as reader:
             for batch in reader:
                 old += batch.column(0).to_pylist()
                 if len(old) >= max(len(new), SAMPLE):
@@ -289,7 +291,7 @@ class _EvidenceReader:
         return [self.conformed(c, batch.column(place[c.new.name]), yields[c.new.name]) for c in columns]
 
     def target(self, column: _Column) -> pa.DataType:
-        return self.context.destination.write.target(self.there).schema.field(column.place).type
+        return self.context.destination.write.target(self.target_ref).schema.field(column.place).type
 
     def conformed(self, column: _Column, values: pa.Array, kind: DataType) -> pa.Array:
         if self.is_hashed(column):
@@ -338,8 +340,8 @@ def _compare_multisets(old: Sequence[Any], new: Sequence[Any], *, hide: bool) ->
     """Compare both sides as multisets."""
     left, right = (Counter(repr(v) for v in side if v is not None) for side in (old, new))
     rows = max(left.total(), right.total())
-    made = Sample("values", max(len(old), len(new)), rows, (left & right).total())
-    return _described(made, old, new, hide=hide) if made.sampled else NO_ROWS
+    sample = Sample("values", max(len(old), len(new)), rows, (left & right).total())
+    return _described(sample, old, new, hide=hide) if sample.sampled else NO_ROWS
 
 
 def _described(sample: Sample, old: Sequence[Any], new: Sequence[Any], *, hide: bool) -> Sample:
@@ -362,14 +364,14 @@ def _table(context: SyncContext, sides: CatalogSides, snapshot: Snapshot, candid
     assert isinstance(candidate.removed, TableRemoved)
     assert isinstance(candidate.added, TableAdded)
     old, new, raw = candidate.removed.before, candidate.added.after, sides.raw.get(candidate.added.after.ref)
-    there = destination_ref(old, context.naming)
-    state = context.destination.schema.state(there)
+    target = destination_ref(old, context.naming)
+    state = context.destination.schema.state(target)
     if raw is None or state is None or not state.rows:
         return [NO_ROWS]
     names = [c.name for c in old.live if c.name in new.by_name and _fits(c, new.by_name[c.name])]
     if not old.key or not set(old.key) <= set(names) or state.rows > LARGEST:
         return [Sample(note="no key to compare rows by" if not old.key else "their keys cannot be compared")]
-    work = _EvidenceReader(context, sides.selection, snapshot, old, raw, there)
+    work = _EvidenceReader(context, sides.selection, snapshot, old, raw, target)
     every = [_Column(old.by_name[n], raw.by_name[n], n) for n in (*old.key, *(n for n in names if n not in old.key))]
     rows = work.source_rows(every, spread=True)
     unique = _first_of_each(rows[: len(old.key)])
@@ -378,7 +380,7 @@ def _table(context: SyncContext, sides: CatalogSides, snapshot: Snapshot, candid
     )
     if not len(key_values):
         return [Sample(note="no rows at the source to compare with")]
-    met = current(context.destination.write.lookup_rows(there, key_values), context.naming.prefix)
+    met = current(context.destination.write.lookup_rows(target, key_values), context.naming.prefix)
     places = unique.take(pa.array(met.numbers, pa.int64()))
     same = _equal_rows(
         [met.rows.column(c.place).to_pylist() for c in every], [values.take(places).to_pylist() for values in rows]

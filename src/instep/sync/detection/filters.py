@@ -98,9 +98,9 @@ def values(
     for place, chunk in enumerate(ends):
         left = most // len(ends) if place else most - most // len(ends) * (len(ends) - 1)
         for batch in session.read(_limited(context, chunk, column, left)):
-            found = batch.column(0).drop_null()[:left]
-            left -= len(found)
-            yield found
+            present = batch.column(0).drop_null()[:left]
+            left -= len(present)
+            yield present
             if not left:
                 break
 

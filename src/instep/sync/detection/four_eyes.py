@@ -82,10 +82,10 @@ def out_of_sight(
     missing = {k: r for k, r in existing.items() if r.kind in DESTRUCTIVE and k not in keys}
     if not missing:
         return frozenset()
-    there = {key(change) for source in sources for change in diff(accepted, source)}
+    differing = {key(change) for source in sources for change in diff(accepted, source)}
     paired = pair_tables(accepted.tables, sources[0])
     absent = {t.ref for t in accepted.tables if not t.retained and t.ref not in paired}
-    return frozenset(k for k, r in missing.items() if k in there or r.table in absent)
+    return frozenset(k for k, r in missing.items() if k in differing or r.table in absent)
 
 
 def second_person(
@@ -95,7 +95,7 @@ def second_person(
     change was there before the policy let it in (`was_pending`) or this very person has approved it: the policy may be
     of the same person. `answers` by content key."""
 
-    def one(decision: Decision) -> Decision:
+    def for_second_person(decision: Decision) -> Decision:
         review = answers.get(key(decision.change))
         if review is not None and own_word(context, decision.change.kind, review):
             return _for_review(
@@ -106,18 +106,18 @@ def second_person(
             return _for_review(decision, OLDER)
         return decision
 
-    made = tuple(map(one, decisions))
-    return follow_keys(made) if made != tuple(decisions) else made
+    reviewed = tuple(map(for_second_person, decisions))
+    return follow_keys(reviewed) if reviewed != tuple(decisions) else reviewed
 
 
 def _for_review(decision: Decision, why: str) -> Decision:
     return replace(decision, action="review", rule=RULE, effect="", why=why)
 
 
-def check_second_person(context: SyncContext, made: Plan, reviews: Mapping[str, Review]) -> None:
+def check_second_person(context: SyncContext, plan: Plan, reviews: Mapping[str, Review]) -> None:
     """Raise Blocked if a plan, whoever has made it, would be applied by the approver of a destructive change in it,
     or has one that waited before policy let it in."""
-    for decision in made.decisions:
+    for decision in plan.decisions:
         review, kind = reviews.get(key(decision.change)), decision.change.kind
         if decision.applied and own_word(context, kind, review):
             message = f"{describe(decision.change)}: {context.who} has approved this, and four_eyes is on"

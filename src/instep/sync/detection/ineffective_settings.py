@@ -61,8 +61,8 @@ def _of_table(table: Table, configured: Catalog, settings: TableSettings, column
         yield f"{table.path}: `key` names {lost}, which is not a column of it{_suggestion(lost, own)}"
 
 
-def _suggestion(name: str, known: Iterable[str]) -> str:
-    return did_you_mean(name, known, form=" (did you mean {}?)")
+def _suggestion(name: str, names: Iterable[str]) -> str:
+    return did_you_mean(name, names, form=" (did you mean {}?)")
 
 
 _NEAR = 3
@@ -80,11 +80,11 @@ def missing_includes(
     """
     seen = {t.path: t for t in discovery.catalog.tables}
     seen |= {path: Table(*ref, ()) for ref in _tables(discovery.denied) if (path := ".".join(filter(None, ref)))}
-    known = {**{t.path: t for t in accepted.tables}, **seen}
-    columns = {f"{t.path}.{c.name}" for t in known.values() for c in t.columns}
+    tables = {**{t.path: t for t in accepted.tables}, **seen}
+    columns = {f"{t.path}.{c.name}" for t in tables.values() for c in t.columns}
     requested = [*(p.text for p in context.project_selection.include), *sorted(context.project_selection.on - columns)]
-    lost = [text for text in requested if not any(map(Pattern(text).matches, known))]
-    theirs = [text for text in context.scope.include if not _fits(text, known.values())]
+    lost = [text for text in requested if not any(map(Pattern(text).matches, tables))]
+    theirs = [text for text in context.scope.include if not _fits(text, tables.values())]
     every: Mapping[str, Table] = {}
     if (lost or theirs) and (before := _reviewed_tables(context.store.reviews, context.name)):
         lost = [text for text in lost if not any(Pattern(text).matches(".".join(filter(None, r))) for r in before)]
@@ -101,7 +101,7 @@ def missing_includes(
         f"{_include_suggestion(text, seen, include)}"
         for text, where in patterns.items()
     }
-    return reported | dict(_excluded(context, discovery, {**known, **every}))
+    return reported | dict(_excluded(context, discovery, {**tables, **every}))
 
 
 def _excluded(context: SyncContext, discovery: Discovery, tables: Mapping[str, Table]) -> Iterator[tuple[str, str]]:
@@ -146,21 +146,21 @@ def missing_columns(context: SyncContext, discovery: Discovery) -> Mapping[str, 
         return {}
     shown = _columns(discovery.catalog)
     hidden = {".".join(filter(None, path)) for path in discovery.denied}
-    outside, there = _outside(context), shown | hidden
+    outside, present = _outside(context), shown | hidden
     lost = {
         text: key
         for text, key in context.scope.columns.items()
-        if Pattern(text).is_exact and text not in there and not _is_column_of(text, hidden) and not outside(text)
+        if Pattern(text).is_exact and text not in present and not _is_column_of(text, hidden) and not outside(text)
     }
     for version in context.store.schemas.history(context.name, "source") if lost else ():
         past = _columns(context.store.schemas.catalog(context.name, "source", version.version))
         lost = {text: key for text, key in lost.items() if text not in past}
         if not lost:
             return {}
-    known = sorted(shown)
+    names = sorted(shown)
     return {
         text: f"'{one_line(text)}' in `{key}` of connection {context.name} matches no column of the source: "
-        + _of_columns(text, known)
+        + _of_columns(text, names)
         for text, key in lost.items()
     }
 
@@ -185,10 +185,10 @@ def _outside(context: SyncContext) -> Callable[[str], bool]:
     return outside
 
 
-def _of_columns(text: str, known: Sequence[str]) -> str:
-    lowered = {path.lower(): path for path in known}
+def _of_columns(text: str, names: Sequence[str]) -> str:
+    lowered = {path.lower(): path for path in names}
     near = closest(text.lower(), lowered, _NEAR)
-    return f"did you mean {' or '.join(lowered[one] for one in near)}?" if near else "no name is like it"
+    return f"did you mean {' or '.join(lowered[name] for name in near)}?" if near else "no name is like it"
 
 
 def _lenient_matcher(text: str) -> Callable[[str], bool]:
@@ -232,7 +232,7 @@ def nearest(text: str, tables: Mapping[str, Table], patterns: Collection[str] = 
         globs = {f"{t.schema}.*" for t in tables.values() if t.schema} if "*" in text else set[str]()
         names |= {glob.lower(): glob for glob in globs.difference(patterns)}
     sought = text.removeprefix("re:").replace("\\", "") if pattern.is_regex else text
-    return list(dict.fromkeys(names[one] for one in closest(sought.lower(), names, _NEAR)))
+    return list(dict.fromkeys(names[name] for name in closest(sought.lower(), names, _NEAR)))
 
 
 @dataclass(frozen=True)
@@ -242,7 +242,7 @@ class Access:
     source: Catalog
     """Catalog of what may be read of the source."""
     lost: Mapping[Ref, tuple[str | None, str]] = field(default_factory=dict)
-    """The accepted tables that may not be read any more, each with the accepted column it is about (None: the whole
+    """The accepted tables that may no longer be read, each with the accepted column it is about (None: the whole
     table) and why; they are left out of both sides of a diff."""
     hidden: Mapping[tuple[str, ...], str] = field(default_factory=dict)
     """Objects that were never accepted and may not be read: (schema, table) or (schema, table, column) to why."""
@@ -263,23 +263,23 @@ def restrict(source: Catalog, accepted: Catalog, denied: Mapping[tuple[str, ...]
     tables = {t.ref: t for t in source.tables}
     for ref, columns in _by_table(denied).items():
         mine = owner.get(ref) or (ref if ref in accepted.by_ref and ref not in paired else None)
-        known = accepted.get(mine) if mine else None
-        if known is not None and known.retained:
-            known = None
+        before = accepted.get(mine) if mine else None
+        if before is not None and before.retained:
+            before = None
         if "" in columns or ref not in tables:
             tables.pop(ref, None)
             why = columns.get("") or next(iter(columns.values()))
-            if known is not None:
-                lost[known.ref] = None, why
+            if before is not None:
+                lost[before.ref] = None, why
             else:
                 hidden[ref] = why
             continue
-        needed = _needed(known, tables[ref], columns, selection)
-        if known is not None and needed:
-            lost[known.ref] = needed[0]
+        needed = _needed(before, tables[ref], columns, selection)
+        if before is not None and needed:
+            lost[before.ref] = needed[0]
             tables.pop(ref)
             continue
-        closed = _unknown(known, tables[ref], columns)
+        closed = _unknown(before, tables[ref], columns)
         hidden |= {(*ref, name): columns[name] for name in closed}
         tables[ref] = without(tables[ref], closed)
     return Access(Catalog.of(tables.values()), lost, hidden)
@@ -293,15 +293,15 @@ def _by_table(denied: Mapping[tuple[str, ...], str]) -> dict[Ref, dict[str, str]
 
 
 def _needed(
-    known: Table | None, now: Table, closed: Mapping[str, str], selection: Selection
+    before: Table | None, now: Table, closed: Mapping[str, str], selection: Selection
 ) -> list[tuple[str | None, str]]:
     """Return the accepted columns that are read and closed, with why."""
-    same = pair_columns(known, now).same if known else ()
+    same = pair_columns(before, now).same if before else ()
     return [(a.name, closed[b.name]) for a, b in same if b.name in closed and column_is_on(selection, now, b)[0]]
 
 
-def _unknown(known: Table | None, now: Table, closed: Mapping[str, str]) -> list[str]:
-    accepted = {b.name for _, b in pair_columns(known, now).same} if known else set()
+def _unknown(before: Table | None, now: Table, closed: Mapping[str, str]) -> list[str]:
+    accepted = {b.name for _, b in pair_columns(before, now).same} if before else set()
     return [c.name for c in now.columns if c.name in closed and c.name not in accepted]
 
 

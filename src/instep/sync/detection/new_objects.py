@@ -133,8 +133,8 @@ def left_out_at_birth(
     if last is None and not (listing.first and listing.first.configured):
         return ()
     new = additions(last.catalog if last else Catalog(), discovery.catalog)
-    known = frozenset(_of_catalog(accepted)) | {object_of(d.change) for d in decisions}
-    changes = (c for c in new if object_of(c) not in known and _is_selected(context.selection, c, discovery.catalog))
+    decided = frozenset(_of_catalog(accepted)) | {object_of(d.change) for d in decisions}
+    changes = (c for c in new if object_of(c) not in decided and _is_selected(context.selection, c, discovery.catalog))
     return tuple(d for c in changes if not (d := decide(c, context.policy, tags=context.tags)).applied)
 
 

@@ -72,8 +72,8 @@ class PrivacyGuard:
                 if any(self._shows(change.before.ref, n, change.after.ref, n) for n in names):
                     return _asks(f"columns of {change.before.path} are hashed and would not be", "hash")
             case ColumnAdded() | TableAdded():
-                known = self.answers.get(key(change))
-                return known.why if known and known.rule == RULE else self._excluded(change)
+                review = self.answers.get(key(change))
+                return review.why if review and review.rule == RULE else self._excluded(change)
         return ""
 
     def _shows(self, old: tuple[str, str], before: str, new: tuple[str, str], after: str) -> bool:
@@ -97,8 +97,8 @@ class PrivacyGuard:
         now = self.source.get(change.table)
         if now is None or hashed(self.chosen.now, change.table, change.after.name):
             return ""
-        known = self.accepted.get(change.table), self.last.get(change.table)
-        columns = {c.name: c for table in known if table for c in table.live if c.name not in now.by_name}
+        tables = self.accepted.get(change.table), self.last.get(change.table)
+        columns = {c.name: c for table in tables if table for c in table.live if c.name not in now.by_name}
         covered = (n for n in columns if hashed(self.chosen.before, change.table, n))
         return next(covered, "")
 
@@ -106,8 +106,8 @@ class PrivacyGuard:
         """Return the hashed or excluded column of a table that went as this one came, which has it in clear: without
         ids it may be the same table renamed."""
         shown = [c.name for c in new.live if not hashed(self.chosen.now, new.ref, c.name)]
-        known = (*self.accepted.tables, *self.last.tables)
-        went = [t for t in known if not t.retained and t.ref not in self.source.by_ref]
+        tables = (*self.accepted.tables, *self.last.tables)
+        went = [t for t in tables if not t.retained and t.ref not in self.source.by_ref]
         covered = (f"{t.path}.{n}" for t in went for n in shown if hashed(self.chosen.before, t.ref, n))
         changes = (
             f"{t.path}.{r.column}"
@@ -175,19 +175,19 @@ def find_personal_columns(
     stays so, without another look, until it is answered. `look`: values may be read at the source."""
     if context.protect.mode == "off":
         return {}
-    found: dict[tuple[Ref, str], str] = {}
+    suspects: dict[tuple[Ref, str], str] = {}
     unclear: list[_New] = []
     for change in changes:
         for new in _new(change, source):
             if _is_settled(context, new):
                 continue
             if why := _known(answers, new, change) or context.protect.name(new.path, new.column.name):
-                found[new.table.ref, new.column.name] = why
+                suspects[new.table.ref, new.column.name] = why
             elif isinstance(new.column.type, _SAMPLED):
                 unclear.append(new)
     if context.protect.mode == "on" and look and unclear:
-        found |= _by_values(context, unclear)
-    return {**found, **_unacceptable_tables(changes, found)}
+        suspects |= _by_values(context, unclear)
+    return {**suspects, **_unacceptable_tables(changes, suspects)}
 
 
 def _new(change: Change, source: Catalog) -> Iterator[_New]:

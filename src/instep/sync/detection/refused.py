@@ -31,7 +31,7 @@ def hold_tables(
         return tuple(decisions)
     places = TableRenames.of(decisions)
 
-    def one(decision: Decision) -> Decision:
+    def block(decision: Decision) -> Decision:
         ref = places.before(decision.change)
         if not decision.applied or ref not in refused or decision.change.kind == "table.added":
             return decision
@@ -39,17 +39,17 @@ def hold_tables(
             return replace(decision, action="ignore", effect="waiting", why=f"waits: {refused[ref]}")
         return decision if decision.effect == "recorded" else for_review(decision, refused[ref])
 
-    return follow_keys(tuple(map(one, decisions)))
+    return follow_keys(tuple(map(block, decisions)))
 
 
-def still_refused(decision: Decision, known: Review | None) -> Decision:
+def still_refused(decision: Decision, review: Review | None) -> Decision:
     """Return the decision, still waiting if the destination has refused the change, until it is applied, answered or
     listed off."""
-    if known is None or known.status != "open" or known.rule != RULE:
+    if review is None or review.status != "open" or review.rule != RULE:
         return decision
     if not (decision.applied or decision.needs_review):
         return decision
-    return replace(for_review(decision, known.why), action=decision.action if decision.needs_review else "review")
+    return replace(for_review(decision, review.why), action=decision.action if decision.needs_review else "review")
 
 
 def record_refused(context: SyncContext, decisions: Sequence[Decision], reviews: Mapping[str, Review]) -> None:

@@ -75,7 +75,7 @@ class RenameCandidate:
         """Return the decisions, those on renames without ids with their evidence; new types that may be two names
         swapped wait for a person."""
 
-        def one(decision: Decision) -> Decision:
+        def explain(decision: Decision) -> Decision:
             inference = self.applied.get(key(decision.change))
             if inference:
                 return replace(decision, why=f"{decision.why}: {inference.line}")
@@ -84,7 +84,7 @@ class RenameCandidate:
                 return decision
             return replace(decision, action="review", effect="", why=f"{swap}: waits for a review")
 
-        return tuple(map(one, decisions))
+        return tuple(map(explain, decisions))
 
     def evidence(self, change: Change) -> Mapping[str, Any]:
         inference = self.applied.get(key(change))
@@ -114,17 +114,17 @@ def infer_renames(
     weighed = (*candidates_left, *(c for pair in turned for c in pair))
     samples = _samples(context, weighed, discovery, approval, answers, opened) if weighed else {}
     fresh = select_inferences(candidates_left, threshold_of(context.policy), samples)
-    known = {key(c) for c in changes}
-    let_in = automatic((s for s in fresh if known.issuperset(s.sides)), changes, context.policy, context.tags)
+    keys = {key(c) for c in changes}
+    let_in = automatic((s for s in fresh if keys.issuperset(s.sides)), changes, context.policy, context.tags)
     existing = _open_proposals(
         answers, approval, {key(c.rename) for c in candidates_left}, None if opened is None else discovery.silent
     )
-    taken = {side for s in fresh for side in s.sides}
+    matched = {side for s in fresh for side in s.sides}
     return RenameCandidate(
         as_renames(changes, let_in) if let_in else tuple(changes),
         (
             *(s for s in fresh if s not in let_in),
-            *(s for r, s in existing if r.status != "rejected" and not taken & set(s.sides)),
+            *(s for r, s in existing if r.status != "rejected" and not matched & set(s.sides)),
         ),
         tuple(s for r, s in existing if r.status == "rejected"),
         {key(s.rename): s for s in let_in},
@@ -147,16 +147,18 @@ def _swaps(
 
 def _samples(
     context: SyncContext,
-    found: Sequence[Candidate],
+    candidates: Sequence[Candidate],
     discovery: Discovery,
     approval: ApprovalFingerprint,
     answers: Mapping[str, Review],
     opened: Opened | None,
 ) -> dict[str, Sample]:
-    known = {k: s for c in found if (s := _known(answers.get(k := key(c.rename)), approval.fingerprint(c.rename)))}
-    unread = [c for c in found if key(c.rename) not in known]
+    recorded = {
+        k: s for c in candidates if (s := _known(answers.get(k := key(c.rename)), approval.fingerprint(c.rename)))
+    }
+    unread = [c for c in candidates if key(c.rename) not in recorded]
     if not unread or opened is None:
-        return known
+        return recorded
     from instep.sync.detection.evidence import CatalogSides, gather
 
     accepted = pair_tables(approval.accepted.tables, approval.source)
@@ -172,7 +174,7 @@ def _samples(
     except ConnectError as error:
         note = Sample(note=f"its rows could not be compared: {error.message}")
         read = {key(c.rename): note for c in unread}
-    return known | read
+    return recorded | read
 
 
 def _known(review: Review | None, now: str) -> Sample | None:
@@ -188,7 +190,7 @@ def silent_sides(
 ) -> Iterator[ColumnRemoved | ColumnAdded]:
     """Yield the sides of renames that a stream shows and no change tells.
 
-    A column that does not come any more, though it is none of those removed, and one that was there before its first
+    A column that no longer comes, though it is none of those removed, and one that was there before its first
     value came.
     """
     added = {(c.table, c.after.name) for c in changes if isinstance(c, ColumnAdded)}
@@ -224,16 +226,16 @@ def _from_review(
     rename = change_from_dict(review.change)
     match rename:
         case ColumnRenamed():
-            there, here = source.get(rename.table), accepted.get(rename.table)
-            new = there.by_name.get(rename.after.name) if there else None
-            old = here.by_name.get(rename.before.name) if here else None
-            if there is None or new is None or old is None:
+            table, before = source.get(rename.table), accepted.get(rename.table)
+            new = table.by_name.get(rename.after.name) if table else None
+            old = before.by_name.get(rename.before.name) if before else None
+            if table is None or new is None or old is None:
                 return None
             quiet = silent is None or rename.before.name in silent.get(rename.table, ())
-            if rename.before.name in there.by_name and not quiet:
+            if rename.before.name in table.by_name and not quiet:
                 return None
             removed: ColumnRemoved | TableRemoved = ColumnRemoved(rename.table, rename.before, 0)
-            added: ColumnAdded | TableAdded = ColumnAdded(rename.table, replace(new, key=0), there.columns.index(new))
+            added: ColumnAdded | TableAdded = ColumnAdded(rename.table, replace(new, key=0), table.columns.index(new))
         case TableRenamed():
             now = source.get(rename.after.ref)
             if now is None or rename.before.ref in source.by_ref or rename.before.ref not in accepted.by_ref:

@@ -21,7 +21,7 @@ def check_version(context: SyncContext) -> tuple[str, ...]:
         return ()
     changes, streams = context.source.breaking_changes(), _streams(context)
     passed = due(changes, version, streams, context.store.inspections.now().date())
-    stopping = [one for one in passed if one.action == "disable"]
+    stopping = [change for change in passed if change.action == "disable"]
     command = f"`instep source upgrade {context.scope.source}`"
     if stopping:
         reason = _reason(version, stopping[0])
@@ -38,7 +38,7 @@ def check_version(context: SyncContext) -> tuple[str, ...]:
         for breaking_change in breaking_changes_between(changes, version, "")
         if breaking_change.is_about(streams)
     ]
-    return tuple(_note(one, one in passed, version, command) for one in ahead)
+    return tuple(_note(change, change in passed, version, command) for change in ahead)
 
 
 def pause_if_due(context: SyncContext) -> None:

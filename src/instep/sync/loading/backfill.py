@@ -359,11 +359,11 @@ def requested_backfills(context: SyncContext, preview: PlanPreview) -> tuple[Req
         table, source = preview.plan.after.get(place), table_of(decision.change)
         if not decision.applied or table is None or was in preview.plan.refused or source is None:
             continue
-        one = tables.get(place) or _Table(table, preview.detection.accepted.get(was), source)
-        if _add(context, preview, decision, one, places):
-            one.changes.append(preview.reviews[key(decision.change)].id)
-            tables[place] = one
-    return tuple(a for one in tables.values() for a in _sized(context, preview, one))
+        requested = tables.get(place) or _Table(table, preview.detection.accepted.get(was), source)
+        if _add(context, preview, decision, requested, places):
+            requested.changes.append(preview.reviews[key(decision.change)].id)
+            tables[place] = requested
+    return tuple(a for requested in tables.values() for a in _sized(context, preview, requested))
 
 
 def _add(context: SyncContext, preview: PlanPreview, decision: Decision, table: _Table, places: TableRenames) -> bool:
@@ -391,12 +391,12 @@ def _sized(context: SyncContext, preview: PlanPreview, table: _Table) -> Iterato
     stats = preview.detection.discovery.stats.get(table.source)
     rows, size = (stats.rows, stats.bytes) if stats and stats.rows else (state.rows, 0)
     columns = () if table.whole else tuple(table.columns)
-    made = estimate_new(table.table, columns, rows, size)
-    made = replace(made, files=state.files, of=state.files, rewritten=state.bytes)
+    estimate = estimate_new(table.table, columns, rows, size)
+    estimate = replace(estimate, files=state.files, of=state.files, rewritten=state.bytes)
     yield RequestedBackfill(
         table.table.ref,
         MODE if columns else mode_name(table.table, context.settings(table.table)),
-        made,
+        estimate,
         tuple(table.changes),
     )
 

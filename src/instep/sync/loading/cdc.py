@@ -55,7 +55,7 @@ class CdcSession:
     _fences: dict[Ref, int] = field(default_factory=dict)
     _reads: dict[Ref, TableRead] = field(default_factory=dict)
     _followed: dict[Ref, FollowedTable] = field(default_factory=dict)
-    _found: LogRead | None = None
+    _log_read: LogRead | None = None
     _at: dict[Ref, str] = field(default_factory=dict)
     _base: dict[Ref, str] = field(default_factory=dict)
     _idle: set[Ref] = field(default_factory=set)
@@ -73,7 +73,7 @@ class CdcSession:
         if self.log is None:
             self._leave_behind()
             return
-        waits, self.pending, self.goes_on, self._found = bool(self.pending), frozenset(), False, None
+        waits, self.pending, self.goes_on, self._log_read = bool(self.pending), frozenset(), False, None
         self._idle, self._reads, self._trouble = set(), {}, None
         self.__dict__.pop("_looked", None)
         records = self.context.store.cursors.of(self.context.name)
@@ -92,10 +92,10 @@ class CdcSession:
             self.log.close()
 
     def _leave_behind(self) -> None:
-        """Report slots of a connection that follows no log any more: somebody has to drop them."""
+        """Report slots of a connection that no longer follows a log: somebody has to drop them."""
         for slot in sorted(slots(self.context.store.cursors.of(self.context.name))):
             command = f"instep source log drop {self.context.name} --slot {slot}"
-            self.note(f"the server keeps its log for the slot {slot}, which no connection reads any more: {command}")
+            self.note(f"the server keeps its log for the slot {slot}, which no connection reads: {command}")
 
     def _ready(self, log: ChangeLog) -> LogState:
         state = log.state()
@@ -137,8 +137,8 @@ class CdcSession:
             self.pending = frozenset(ref for ref, f in self._followed.items() if f.pending)
             self.log.resume(self._places())
             able = [r for ref, r in self._reads.items() if not self._followed[ref].why and ref not in self.pending]
-            self._found = self.log.read(snapshot, able)
-            self.goes_on = self._found.more
+            self._log_read = self.log.read(snapshot, able)
+            self.goes_on = self._log_read.more
         except LogUnreadable as error:
             self._trouble = error
             if self.full:
@@ -174,12 +174,12 @@ class CdcSession:
     def _place_here(self, record: Mapping[str, Any]) -> str:
         """Return the place in this server's log of what a record says of another server's; "" if it cannot be told, or
         need not be."""
-        known = str(record.get("seen") or record.get("at") or ""), str(record.get("covered", ""))
-        if self.full or not all(known) or not isinstance(self.log, ReplicaPositions):
+        place = str(record.get("seen") or record.get("at") or ""), str(record.get("covered", ""))
+        if self.full or not all(place) or not isinstance(self.log, ReplicaPositions):
             return ""
-        if known not in self._found_places:
-            self._found_places[known] = self.log.place_of(*known)
-        return self._found_places[known]
+        if place not in self._found_places:
+            self._found_places[place] = self.log.place_of(*place)
+        return self._found_places[place]
 
     def planned(self, load: Load, state: LoadState | None, *, whole: bool) -> Load:
         """Return the load of a table that follows the log: the rows that changed, or all. Raises InstepError if the log
@@ -200,18 +200,18 @@ class CdcSession:
             return replace(
                 load, notes=(*load.notes, f"its changes cannot be followed, so it is read as a whole: {followed.why}")
             )
-        assert self._found is not None
+        assert self._log_read is not None
         position, why = self._position(ref, state, followed, whole=whole)
         before = (_log(state.cursor) or {}).get("shape", {}) if state else {}
         followed_before = position is not None or (bool(why) and followed.keeps_place(before))
-        if followed_before or self._found.ready:
+        if followed_before or self._log_read.ready:
             load = replace(load, cursor=self._cursor(followed))
         else:
             why = (
                 "a transaction is still open that began before its log was followed: the next sync reads it as a "
                 "whole, too"
             )
-        changed = self._found.tables[load.read.source.ref]
+        changed = self._log_read.tables[load.read.source.ref]
         if position is not None:
             self._at[ref] = position
             why = changed.whole
@@ -268,7 +268,7 @@ class CdcSession:
         """Return the position, if the log was read from there on."""
         assert self.log is not None
         assert self._state is not None
-        assert self._found is not None
+        assert self._log_read is not None
         if why := self.log.position_error(at):
             if whole or self.full:
                 return None, ""
@@ -278,7 +278,7 @@ class CdcSession:
                 hint=f"read the table again: instep sync --full --table {argument(table)}",
             )
             raise self._lost[ref]
-        since = self._found.since.get(self._reads[ref].source.ref) or (
+        since = self._log_read.since.get(self._reads[ref].source.ref) or (
             self._state.confirmed if self._state.ours else ""
         )
         if self.log.order(at) < self.log.order(since):
@@ -287,12 +287,12 @@ class CdcSession:
         return at, ""
 
     def _cursor(self, followed: FollowedTable) -> str:
-        assert self._found is not None
+        assert self._log_read is not None
         assert self._state is not None
         assert self.context.log is not None
         logs = {
             "slot": self.context.log.slot if self._state.ours else "",
-            "at": self._found.reached,
+            "at": self._log_read.reached,
             "server": self._state.server,
             "shape": followed.shape,
         }
@@ -306,10 +306,10 @@ class CdcSession:
     def advance_positions(self, done: Sequence[TableResult]) -> frozenset[Ref]:
         """Record the positions of tables after the commits of a pass, then let the server release the log that all have
         read. Return the tables that another pass has to read."""
-        if self.log is None or self._found is None:
+        if self.log is None or self._log_read is None:
             return self.pending
         assert self._state is not None
-        reached = self._found.reached
+        reached = self._log_read.reached
         for result in done:
             if result.error is None and result.load.log is not None and (log := _log(result.load.cursor)):
                 self.saved[result.load.table.ref] = json.dumps({"log": log})
@@ -346,15 +346,16 @@ class CdcSession:
         assert self._state is not None
         order, to = self.log.order, self.log.order(reached)
         hold = HOLD if self._state.ours else to
-        known = {ref: at for ref in self._reads if (at := self._at.get(ref) or self._mirrored(ref))}
+        positions = {ref: at for ref in self._reads if (at := self._at.get(ref) or self._mirrored(ref))}
         try:
-            known = {
-                ref: (self._state.confirmed or at) if self.log.position_error(at) else at for ref, at in known.items()
+            positions = {
+                ref: (self._state.confirmed or at) if self.log.position_error(at) else at
+                for ref, at in positions.items()
             }
         except InstepError as error:
             self.note(f"the server keeps its log until the next sync: {error.message}")
             return
-        behind = {ref: at for ref, at in known.items() if order(at) < to}
+        behind = {ref: at for ref, at in positions.items() if order(at) < to}
         late = {ref for ref, at in behind.items() if self.goes_on or to - order(at) > hold}
         self._left |= late
         for ref in late if self._state.ours else ():

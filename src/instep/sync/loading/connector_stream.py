@@ -376,7 +376,7 @@ class Streaming:
         """Return whether a table that should run does not have its operations: the next run begins with them."""
         others = self.outcome.others
         return any(
-            (read := self._reads.get(ref)) and (one := others.get(read.table.ref)) and one.status == "failed"
+            (read := self._reads.get(ref)) and (run := others.get(read.table.ref)) and run.status == "failed"
             for ref in left
         )
 

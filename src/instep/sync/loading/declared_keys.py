@@ -48,9 +48,9 @@ def check_unique(engine: Engine, load: Load, spec: StageSpec, *parts: Sequence[S
     shared = 0
     for files in parts:
         chunks = [
-            _FileChunk(load.table.path, number, "", one.rows, one.bytes, file=replace(one, footer=b""))
-            for number, one in enumerate(files)
-            if one.rows
+            _FileChunk(load.table.path, number, "", file.rows, file.bytes, file=replace(file, footer=b""))
+            for number, file in enumerate(files)
+            if file.rows
         ]
         if chunks:
             shared = max(shared, count_keys(engine, Scan(StagedKeys(spec, key), chunks)).duplicates)

@@ -71,10 +71,10 @@ class FreshColumns:
 
 def fresh_columns(context: SyncContext, load: Load) -> FreshColumns:
     """Return new columns by their names at the destination."""
-    known = {c.name: c.read for c in context.store.loaded.of(context.name, [load.table.ref]).get(load.table.ref, ())}
+    read = {c.name: c.read for c in context.store.loaded.of(context.name, [load.table.ref]).get(load.table.ref, ())}
     waiting = {b.column for b in context.store.backfills.waiting(context.name) if b.table == load.table.ref}
     names = {c.column.name: c.column.alias or c.column.name for c in load.read.columns if c.source is not None}
-    again = frozenset(alias for name, alias in names.items() if known and not known.get(name))
+    again = frozenset(alias for name, alias in names.items() if read and not read.get(name))
     return FreshColumns(again, frozenset(alias for name, alias in names.items() if name in waiting))
 
 
@@ -137,9 +137,9 @@ class _Versions:
             self.fill(db, plan)
             counts = {str(what): int(n) for what, n in db.execute(plan.counts).fetchall()}
             [(absent,)] = db.execute(plan.absent).fetchall() if self.how.keys else [(0,)]
-            made = self.write(iter(db.sql(plan.written).to_arrow_reader(BATCH)), 0)
+            files = self.write(iter(db.sql(plan.written).to_arrow_reader(BATCH)), 0)
         crashpoint("history.written")
-        self.merge(made, Merge((*self.how.key, self.system.valid_from), deletes="ignore"), self.commit)
+        self.merge(files, Merge((*self.how.key, self.system.valid_from), deletes="ignore"), self.commit)
         count = {what: counts.get(what, 0) for what in COUNTS}
         updated = count["changed"] + count["filled"]
         return LoadOutcome(count["begun"], updated, count["gone"], int(absent), count["returned"])
@@ -164,17 +164,17 @@ class _Versions:
         if self.large is not None:
             return self.large.last_moment()
         names = [self.system.valid_from, self.system.valid_to, self.system.synced]
-        [found] = LastMoments()(b.select(names) for b in self.context.destination.write.read(self.ref, names))
-        return found
+        [moments] = LastMoments()(b.select(names) for b in self.context.destination.write.read(self.ref, names))
+        return moments
 
     def begin(self, last: int) -> None:
         """Turn rows from before the history into versions: valid since they were last written, ended then if the
         source had deleted them. In a commit of its own, which moves no cursor."""
         state = self.context.destination.schema.state(self.ref)
         assert state is not None, "a table with rows has been loaded"
-        made = self.write((self.as_versions(b, last) for b in self.rows("before")), 1)
+        files = self.write((self.as_versions(b, last) for b in self.rows("before")), 1)
         commit = Commit(self.commit.run, self.commit.fence, state.cursor, state.accepted)
-        self.merge(made, Merge(self.how.key, deletes="ignore"), commit)
+        self.merge(files, Merge(self.how.key, deletes="ignore"), commit)
 
     def as_versions(self, batch: pa.RecordBatch, last: int) -> pa.RecordBatch:
         s = self.system
@@ -225,16 +225,16 @@ class _Versions:
         schema, touched = numbered(self.spec.schema), self.affected_hashes(plan)
         self.staged(db, "staged", self.files, self.spec.schema.names, touched)
         db.execute(f"DELETE FROM staged WHERE n IN ({plan.superseded_rows})").fetchall()
-        if known := self.how.keys or self.how.requested:
-            self.staged(db, "bare", known, self.how.key, touched)
+        if key_files := self.how.keys or self.how.requested:
+            self.staged(db, "bare", key_files, self.how.key, touched)
             own = ", ".join(f"c{at} AS {plan.column(k)}" for at, k in enumerate(self.how.key))
             db.execute(f"CREATE TEMP TABLE known AS SELECT DISTINCT {own}, true AS here FROM bare").fetchall()
         # with bare keys of the source also those that a delete has ended, for they may be back
         which: Which = "ended or current" if self.how.keys else "current"
-        found = self.looked_up(db, plan) if self.few else self.rows(which, touched)
+        stored = self.looked_up(db, plan) if self.few else self.rows(which, touched)
         current = self.columns.current
-        versions = (with_column(b, "open", pc.fill_null(b.column(current), False)) for b in found)
-        db.register("there", pa.RecordBatchReader.from_batches(schema.append(pa.field("open", pa.bool_())), versions))
+        marked = (with_column(b, "open", pc.fill_null(b.column(current), False)) for b in stored)
+        db.register("there", pa.RecordBatchReader.from_batches(schema.append(pa.field("open", pa.bool_())), marked))
         db.execute(f"CREATE TEMP TABLE met AS {plan.matches}").fetchall()
         db.unregister("there")
         [(returned,)] = db.execute("SELECT count(*) FROM met WHERE what = 'returned'").fetchall()
@@ -244,12 +244,12 @@ class _Versions:
     def looked_up(self, db: duckdb.DuckDBPyConnection, plan: VersionPlan) -> list[pa.RecordBatch]:
         """Return the current versions of the keys that came, found by the destination."""
         write, key = self.context.destination.write, ", ".join(plan.key)
-        known = f" UNION SELECT {key} FROM known" if self.how.requested else ""
-        found = db.sql(f"SELECT DISTINCT {key} FROM staged{known}").to_arrow_table().combine_chunks()
-        if not len(found) or self.context.destination.schema.state(self.ref) is None:
+        other_keys = f" UNION SELECT {key} FROM known" if self.how.requested else ""
+        keys = db.sql(f"SELECT DISTINCT {key} FROM staged{other_keys}").to_arrow_table().combine_chunks()
+        if not len(keys) or self.context.destination.schema.state(self.ref) is None:
             return []
         kinds = [self.spec.schema.field(k).type for k in self.how.key]
-        columns = [as_stored(c.combine_chunks(), kind) for c, kind in zip(found.columns, kinds, strict=True)]
+        columns = [as_stored(c.combine_chunks(), kind) for c, kind in zip(keys.columns, kinds, strict=True)]
         rows = write.lookup_rows(self.ref, pa.table(columns, names=list(self.how.key))).rows
         plain = self.columns.plain(rows.select(self.spec.schema.names).to_batches())
         return [batch.filter(self.columns.mask(batch, "current")) for batch in plain]
@@ -357,20 +357,20 @@ class VersionPlan:
     def matches(self) -> str:
         """`what` becomes of each version: `n` is the number of the staged row that it met, `known` tells a current one
         whose key the source has. Values of versions that stay are left out."""
-        known = f" LEFT JOIN known AS k ON {self.same_key('t', 'k')}" if self.how.keys or self.how.requested else ""
-        join = f"there AS t LEFT JOIN staged AS s ON {self.same_key('t', 's')}{known}"
-        here = "t.open AND coalesce(k.here, false)" if self.how.keys else "false"
-        found = (
-            f"SELECT t.*, CASE WHEN t.open THEN s.n END AS n, {self._outcome_sql} AS what, {here} AS known FROM {join}"
-        )
+        keyed = self.how.keys or self.how.requested
+        known_keys = f" LEFT JOIN known AS k ON {self.same_key('t', 'k')}" if keyed else ""
+        join = f"there AS t LEFT JOIN staged AS s ON {self.same_key('t', 's')}{known_keys}"
+        in_source = "t.open AND coalesce(k.here, false)" if self.how.keys else "false"
+        what = f"{self._outcome_sql} AS what, {in_source} AS known"
+        outcomes = f"SELECT t.*, CASE WHEN t.open THEN s.n END AS n, {what} FROM {join}"
         columns = ", ".join(f"CASE WHEN what <> 'same' THEN c{i} END AS c{i}" for i in range(len(self.columns)))
-        return f"SELECT what, n, known, {columns} FROM ({found}) WHERE what <> 'same' OR n IS NOT NULL OR known"
+        return f"SELECT what, n, known, {columns} FROM ({outcomes}) WHERE what <> 'same' OR n IS NOT NULL OR known"
 
     @property
     def _outcome_sql(self) -> str:
-        here = "k.here" if self.how.keys or self.how.requested else "false"
+        in_source = "k.here" if self.how.keys or self.how.requested else "false"
         cases = [
-            ("NOT t.open", f"CASE WHEN s.n IS NULL AND {here} THEN 'returned' ELSE 'same' END"),
+            ("NOT t.open", f"CASE WHEN s.n IS NULL AND {in_source} THEN 'returned' ELSE 'same' END"),
             (
                 "s.n IS NOT NULL",
                 f"CASE WHEN {self._late} THEN 'same' WHEN {self._changed} THEN 'changed' "
@@ -439,21 +439,21 @@ class VersionPlan:
     def absent(self) -> str:
         """Counts the keys of the source that neither a version nor a staged row has."""
         begun = "SELECT 1 FROM staged AS s WHERE NOT EXISTS (SELECT 1 FROM met WHERE met.n = s.n)"
-        there = f"(SELECT count(*) FROM met WHERE known OR what = 'returned') + (SELECT count(*) FROM ({begun}))"
-        return f"SELECT greatest(count(*) - ({there}), 0) FROM known"
+        present = f"(SELECT count(*) FROM met WHERE known OR what = 'returned') + (SELECT count(*) FROM ({begun}))"
+        return f"SELECT greatest(count(*) - ({present}), 0) FROM known"
 
     @property
     def written(self) -> str:
         """The rows to merge by key and begin: ended versions, begun ones, current ones that got values."""
         unread = set(self.how.unread) & set(self.columns)
-        here = {c: f"s.{self.column(c)}" for c in self.columns}
-        values = here | {c: f"m.{self.column(c)}" for c in unread}
+        staged = {c: f"s.{self.column(c)}" for c in self.columns}
+        values = staged | {c: f"m.{self.column(c)}" for c in unread}
         old = {c: f"m.{self.column(c)}" for c in self.columns}
         alone = "staged AS s WHERE NOT EXISTS (SELECT 1 FROM met WHERE met.n = s.n)"
         pairs = "met AS m JOIN staged AS s ON m.n = s.n WHERE m.what ="
         begin = old[self.system.valid_from]
         parts = [
-            (here | self._open(self._moment(self.at)), alone),
+            (staged | self._open(self._moment(self.at)), alone),
             (values | self._open(self._moment(self.at)), f"{pairs} 'changed'"),
             (values | self._open(begin), f"{pairs} 'filled'"),
             (old | self._ended, "met AS m WHERE m.what IN ('changed', 'gone')"),

@@ -94,7 +94,7 @@ class Loading:
             for load in self.open:
                 self._begin(load, pool)
             self._wait()
-        self.done.sort(key=lambda one: one.load.number)
+        self.done.sort(key=lambda result: result.load.number)
 
     def _pool(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(max_workers=2 * (os.cpu_count() or 1), thread_name_prefix="commit")
@@ -165,8 +165,8 @@ class Loading:
         return True
 
     def _verified(self, load: Load) -> Staged | InstepError:
-        if found := self._staged.get(load.number):
-            return found
+        if staged := self._staged.get(load.number):
+            return staged
         results = {spec: [*self._results[spec].values()] for spec in load.specs}
         return placed(verify(load, self._planned, results), self._specs[load.number][0])
 

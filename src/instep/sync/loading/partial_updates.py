@@ -61,9 +61,9 @@ class _Meeting:
         places = [at for at in range(len(met.rows)) if self._stands(met.rows, at)]
         if not places:
             return
-        there = met.rows.take(pa.array(places, pa.int64()))
+        existing = met.rows.take(pa.array(places, pa.int64()))
         numbers = np.asarray([met.numbers[at] for at in places], np.int64)
-        columns = [as_stored(self._column(f, there, numbers), f.type) for f in self.spec.schema]
+        columns = [as_stored(self._column(f, existing, numbers), f.type) for f in self.spec.schema]
         yield pa.RecordBatch.from_arrays(columns, schema=self.spec.schema)
 
     def _stands(self, rows: pa.Table, at: int) -> bool:
@@ -72,10 +72,14 @@ class _Meeting:
         gone = bool(system.deleted) and bool(rows.column(system.deleted)[at].as_py())
         return not gone and (not system.current or bool(rows.column(system.current)[at].as_py()))
 
-    def _column(self, field: pa.Field, there: pa.Table, numbers: Numbers) -> pa.Array:
+    def _column(self, field: pa.Field, existing: pa.Table, numbers: Numbers) -> pa.Array:
         """Return the column as it is from now on, as a plain type."""
         kind, system = plain_type(field.type), self.spec.system
-        old = as_plain(there.column(field.name).combine_chunks(), kind) if field.name in there.column_names else None
+        old = (
+            as_plain(existing.column(field.name).combine_chunks(), kind)
+            if field.name in existing.column_names
+            else None
+        )
         if field.name in (system.synced, system.valid_from):
             return self._changes(field.name, numbers, kind)
         if field.name == system.meta:
@@ -85,9 +89,9 @@ class _Meeting:
         source = self.names.get(field.name)
         if source is None or field.name in self.key:
             return pa.nulls(len(numbers), kind) if old is None else old
-        given = pa.array([source in self.given[n] for n in numbers])
+        changed = pa.array([source in self.given[n] for n in numbers])
         new = self._changes(field.name, numbers, kind)
-        return new if old is None else pc.if_else(given, new, old)
+        return new if old is None else pc.if_else(changed, new, old)
 
     def _changes(self, name: str, numbers: Numbers, kind: pa.DataType) -> pa.Array:
         return as_plain(self.batch.column(name), kind).take(pa.array(numbers))
@@ -111,11 +115,11 @@ class _Meeting:
         return pa.array(texts, pa.string())
 
 
-def _note(before: str | None, now: str | None, given: set[str]) -> str | None:
+def _note(before: str | None, now: str | None, fields: set[str]) -> str | None:
     if before is None:
         return now
     document = json.loads(before)
-    stays = [c for c in document.get("changes", ()) if c.get("field") not in given]
+    stays = [c for c in document.get("changes", ()) if c.get("field") not in fields]
     changes = [*stays, *json.loads(now or "{}").get("changes", ())]
     left = {k: v for k, v in document.items() if k != "changes"} | ({"changes": changes} if changes else {})
     return compact_json(left) if left else None

@@ -62,29 +62,29 @@ class LoadPass:
     def loads(self) -> list[Load]:
         """Return the loads; tables that are missing, paused, denied or wrongly set up are put into the outcome."""
         selected, missing = selected_reads(self.context, self.detection)
-        found = self._with_definitions(selected)
+        reads = self._with_definitions(selected)
         if self.only is None:
-            self._check_names({r.table.path for r in found} | {m.table.path for m in missing})
+            self._check_names({r.table.path for r in reads} | {m.table.path for m in missing})
         for gone in missing:
             if self._in_scope(gone.table.path, gone.table.ref):
                 denied = gone.table.ref in self.detection.denied
                 self._leave(gone.table.ref, "failed" if denied else "missing", gone.why)
         stopped, rebuilt = self._stopped(), rebuilds(self.context)
-        faulty = faulty_filters(self.context, self.snapshot, found)
-        sound = [r for r in found if r.table.ref not in faulty and r.table.ref not in stopped]
+        faulty = faulty_filters(self.context, self.snapshot, reads)
+        sound = [r for r in reads if r.table.ref not in faulty and r.table.ref not in stopped]
         requested = [r for r in sound if self.only is None or r.table.ref in self.only]
         refused = faulty | self._refused(requested, rebuilt)
         self._note_redefined(requested)
         owing = owes_versions(self.context, sound)
         if self.follow is not None:
-            self.follow.prepare_pass(self.snapshot, found, stopped)
+            self.follow.prepare_pass(self.snapshot, reads, stopped)
         waiting = whole_tables(self.context)
         dead, actions = dead_runs(self.context, self.run), on_invalid_value_of(self.detection)
         holds, extras = holds_of(self.context, self.detection), overflow_columns(self.context, self.detection)
         on = sides_now(self.context).now if extras else self.context.selection
         unchanged, provable = UnchangedTables(self.context, self.snapshot, sound), self._is_plain()
         loads = []
-        for number, read in enumerate(found):
+        for number, read in enumerate(reads):
             ref = read.table.ref
             if not self._in_scope(read.table.path, ref):
                 continue
@@ -154,8 +154,8 @@ class LoadPass:
         following = [r for r in reads if (m := modes[r.table.ref]) and m.mode == "upsert" and m.cursor]
         if not following or not isinstance(self.snapshot, Definitions):
             return reads
-        known, refs = self.snapshot.definitions(following), {r.table.ref for r in following}
-        return [replace(r, definition=known.get(r.source.ref, {})) if r.table.ref in refs else r for r in reads]
+        definitions, refs = self.snapshot.definitions(following), {r.table.ref for r in following}
+        return [replace(r, definition=definitions.get(r.source.ref, {})) if r.table.ref in refs else r for r in reads]
 
     def _note_redefined(self, reads: Sequence[TableRead]) -> None:
         for ref in sorted(redefined(self.context, reads)):
@@ -184,9 +184,9 @@ class LoadPass:
             return ref in self.only
         return not self.scope.tables or path in self.scope.tables
 
-    def _check_names(self, known: set[str]) -> None:
-        for name in sorted(self.scope.tables - known):
-            raise unknown_table(f"connection {self.context.name} syncs no table {name}", name, known)
+    def _check_names(self, paths: set[str]) -> None:
+        for name in sorted(self.scope.tables - paths):
+            raise unknown_table(f"connection {self.context.name} syncs no table {name}", name, paths)
 
     def _leave(self, ref: Ref, status: str, why: str) -> None:
         places = self.outcome.others if self.only is None else self.outcome.late
@@ -204,9 +204,9 @@ class LoadPass:
     def _drifted(self) -> dict[Ref, tuple[str, str]]:
         """Return tables that somebody has changed at the destination, each with how the question about it stands."""
         drifted = {d.change.table: d for d in self.detection.decisions if isinstance(d.change, DestinationDrifted)}
-        found = self.detection.drift.stopped(self.detection.decisions)
+        stopped = self.detection.drift.stopped(self.detection.decisions)
         state = self.detection.state_of
-        return {ref: (status, f"{why}: {state(drifted[ref])}") for ref, (status, why) in found.items()}
+        return {ref: (status, f"{why}: {state(drifted[ref])}") for ref, (status, why) in stopped.items()}
 
     def _load(self, number: int, read: TableRead, *, full: bool, rebuild: bool) -> tuple[Load, LoadState | None]:
         context, ref = self.context, destination_ref(read.table, self.context.naming)
@@ -271,14 +271,14 @@ def holds_of(context: SyncContext, detection: DetectionResult) -> Mapping[Ref, M
     if not decisions:
         return {}
     places, reviews = TableRenames.of(detection.decisions), context.store.reviews.existing(context.name)
-    found: dict[Ref, dict[str, tuple[str, str]]] = {}
+    blocked: dict[Ref, dict[str, tuple[str, str]]] = {}
     for decision in decisions:
         review = reviews.get(key(decision.change))
         assert isinstance(decision.change, ColumnRetyped | ColumnNarrowed | ColumnWidened)
         for column in (decision.change.after, decision.change.before):
-            of = found.setdefault(places.after(decision.change), {})
+            of = blocked.setdefault(places.after(decision.change), {})
             of[column.name] = (review.id if review else "", decision.rule)
-    return found
+    return blocked
 
 
 def rows_of(detection: DetectionResult, loads: Sequence[Load]) -> dict[str, int]:

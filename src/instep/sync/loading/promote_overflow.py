@@ -47,8 +47,8 @@ def promote_rest(context: SyncContext, run: Run, outcome: RunOutcome) -> None:
     ended = {d.load.table.ref: d.load.complete for d in outcome.loaded if d.error is None}
     others = (b for b in context.store.backfills.waiting(context.name) if b.scope != EXTRA)
     filling = {(b.table, b.column) for b in others if not ended.get(b.table)}
-    rest = [b for b in pending if b.table in ended and not {(b.table, b.column), (b.table, "")} & filling]
-    _promote(context, run, rest, outcome)
+    ready = [b for b in pending if b.table in ended and not {(b.table, b.column), (b.table, "")} & filling]
+    _promote(context, run, ready, outcome)
 
 
 def _promote(context: SyncContext, run: Run, pending: Iterable[Backfill], outcome: RunOutcome) -> None:
@@ -60,9 +60,9 @@ def _promote(context: SyncContext, run: Run, pending: Iterable[Backfill], outcom
         table = context.store.accepted.catalog(context.name).get(ref)
         gone = [b for b in backfills if table is None or b.column not in table.by_name]
         _end(context, gone, "cancelled")
-        if table is not None and (rest := [b for b in backfills if b not in gone]):
+        if table is not None and (waiting_here := [b for b in backfills if b not in gone]):
             try:
-                _table(context, run, table, rest, outcome)
+                _table(context, run, table, waiting_here, outcome)
             except InstepError as error:
                 outcome.filled[ref] = TableRun(run.id, ref, "failed", EXTRA, error=f"kept values: {error}")
 
@@ -102,8 +102,8 @@ def _columns(context: SyncContext, table: Table, backfills: Iterable[Backfill]) 
 
 
 def _types_at_source(context: SyncContext, table: Table) -> dict[str, DataType]:
-    known = context.store.discoveries.get(context.name)
-    source = known.catalog.get(table.ref) if known else None
+    cached = context.store.discoveries.get(context.name)
+    source = cached.catalog.get(table.ref) if cached else None
     return {c.name: c.type for c in source.columns} if source else {}
 
 

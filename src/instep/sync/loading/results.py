@@ -14,7 +14,7 @@ from instep.sync.loading.load_table import TableResult
 @dataclass(frozen=True)
 class RunScope:
     """Scope of a run: `tables` (paths; empty: all), everything anew (`full`), consent to lose what the
-    source dropped, `drop_columns` (paths) that are not read any more, or nothing but the values of some `columns` of
+    source dropped, `drop_columns` (paths) that are no longer read, or nothing but the values of some `columns` of
     the tables. `again` (paths): these are sent from their first row on, beside all others."""
 
     tables: frozenset[str] = frozenset()
@@ -49,10 +49,10 @@ class RunOutcome:
     def tables(self) -> tuple[TableRun, ...]:
         """One result a table: the last pass counts (of a stream all of them), and a fill that failed."""
         done: dict[Ref, TableRun] = {}
-        for one in self.loaded:
-            before = done.get(one.load.table.ref)
-            more = before is not None and one.load.counts is not None
-            done[one.load.table.ref] = _merged_run(before, one.result) if before and more else one.result
+        for result in self.loaded:
+            before = done.get(result.load.table.ref)
+            more = before is not None and result.load.counts is not None
+            done[result.load.table.ref] = _merged_run(before, result.result) if before and more else result.result
         for ref, filled in self.filled.items():
             both = ref in done and filled.status != "failed"
             done[ref] = (

@@ -54,28 +54,28 @@ class RowComparison:
         """Take the rows of one side, in the place of those that were read before; return the sums of each column's
         hashes, as far as the results have them."""
         self.db.execute(f"DROP TABLE IF EXISTS {side}_rows")
-        sums, made = list[int](), False
+        sums, created = list[int](), False
         for result in results:
             sums = [sum(pair) % WRAP for pair in zip_longest(sums, result.columns, fillvalue=0)]
             if not result.rows:
                 continue
             self.db.register("coming", pa.ipc.open_stream(result.rows).read_all())
-            into = f"INSERT INTO {side}_rows" if made else f"CREATE TEMP TABLE {side}_rows AS"
+            into = f"INSERT INTO {side}_rows" if created else f"CREATE TEMP TABLE {side}_rows AS"
             self.db.execute(f"{into} SELECT * FROM coming")
             self.db.unregister("coming")
-            made = True
+            created = True
         return sums
 
     def _fill_up(self) -> None:
         """Make the table of a side that has no rows."""
-        there = {
+        existing = {
             name for (name,) in self.db.execute("SELECT table_name FROM duckdb_tables() WHERE temporary").fetchall()
         }
         pair = ("source_rows", "destination_rows")
-        like = next((f"FROM {name} LIMIT 0" for name in pair if name in there), "")
+        like = next((f"FROM {name} LIMIT 0" for name in pair if name in existing), "")
         columns = "*" if like else ", ".join([*(f"NULL::VARCHAR AS {n}" for n in self.names), "NULL::UBIGINT AS h"])
         for name in pair:
-            if name not in there:
+            if name not in existing:
                 self.db.execute(f"CREATE TEMP TABLE {name} AS SELECT {columns} {like or 'LIMIT 0'}")
 
     def compare(self) -> None:
@@ -103,8 +103,8 @@ class RowComparison:
 
     def counts(self) -> dict[str, int]:
         """Return how many rows differ, by how they do."""
-        found = dict(self.db.execute("SELECT what, sum(n)::bigint FROM different GROUP BY what").fetchall())
-        return {what: found[what] for what in (DIFFERS, MISSING, EXTRA, TWINS) if what in found}
+        counts = dict(self.db.execute("SELECT what, sum(n)::bigint FROM different GROUP BY what").fetchall())
+        return {what: counts[what] for what in (DIFFERS, MISSING, EXTRA, TWINS) if what in counts}
 
     def examples(self, what: str) -> list[str]:
         """Return the first keys of the rows that differ so."""

@@ -97,11 +97,11 @@ class SideShape:
             if conformer is None:
                 yield pa.RecordBatch.from_arrays(batch.columns, names=names)
                 continue
-            made = conformer.conform(batch)
+            conformed = conformer.conform(batch)
             refused = refused_records(batch, conformer.spec)
-            if self.hashes is not None and (made.quarantined or refused):
-                unfit.append(self.hashes.batch([*made.quarantined, *refused]))
-            yield pa.RecordBatch.from_arrays(made.batch.select(names_read).columns, names=names)
+            if self.hashes is not None and (conformed.quarantined or refused):
+                unfit.append(self.hashes.batch([*conformed.quarantined, *refused]))
+            yield pa.RecordBatch.from_arrays(conformed.batch.select(names_read).columns, names=names)
 
 
 @dataclass(frozen=True)

@@ -216,10 +216,10 @@ def _with_cursor(
 
 def _unordered(read: TableRead, column: str) -> str:
     """Return why the source's column does not order rows as the accepted one does: another type compares otherwise."""
-    one = next(c for c in read.columns if c.column.name == column)
-    if one.source is None or one.hashed or same_order(one.source.type, one.column.type):
+    read_column = next(c for c in read.columns if c.column.name == column)
+    if read_column.source is None or read_column.hashed or same_order(read_column.source.type, read_column.column.type):
         return ""
-    return f"the cursor {column} is {one.source.type} at the source and {one.column.type} as accepted"
+    return f"the cursor {column} is {read_column.source.type} at the source and {read_column.column.type} as accepted"
 
 
 def recorded(state: LoadState | None, column: str) -> str | None:

@@ -88,9 +88,9 @@ class TableSides:
     def source_of(self, sums: RowSums, buckets: Sequence[int]) -> TableSide:
         """Return the source's side with no more than a range of the key that has all rows of these buckets, where that
         spares much of the table. `sums` are those of the source."""
-        if not self.source.shape.buckets.width or not (found := sums.range(buckets)):
+        if not self.source.shape.buckets.width or not (key_range := sums.range(buckets)):
             return self.source
-        (low, high), whole = found, sums.range(range(len(sums.counts)))
+        (low, high), whole = key_range, sums.range(range(len(sums.counts)))
         if whole is None or 2 * (high - low) > whole[1] - whole[0]:
             return self.source
         return replace(self.source, now=lambda: self.scan_range(CursorRange(self.key, str(low), str(high))))

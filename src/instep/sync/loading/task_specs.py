@@ -94,10 +94,10 @@ def stage_spec(
 
 def _extra_columns(load: Load, yields: Mapping[str, DataType]) -> tuple[StageColumn, ...]:
     """Return extra columns by the names that the source gives them."""
-    found = ((c.column, c.source, c.hashed) for c in load.extra)
+    columns = ((c.column, c.source, c.hashed) for c in load.extra)
     return tuple(
         StageColumn(column.name, column.type, yields[column.name], source.name, hashed=hashed)
-        for column, source, hashed in found
+        for column, source, hashed in columns
         if source is not None
     )
 
@@ -130,14 +130,14 @@ def altered_spec(rows: StageSpec, load: Load) -> StageSpec:
     """Return how rows of which only some columns are given become files, which the columns' names are in, too: they
     meet the destination's rows before they are merged."""
     own = [c for c in rows.columns if c.source is not None]
-    given = StageColumn(GIVEN, String(), String(), GIVEN)
+    given_names = StageColumn(GIVEN, String(), String(), GIVEN)
     names = {*(c.name for c in own), *filter(None, vars(rows.system).values())}
     fields = [f for f in rows.schema if f.name in names or value_of(f) is not None]
     schema = pa.schema([*fields, pa.field(GIVEN, pa.string())], metadata=rows.schema.metadata)
     return replace(
         rows,
         table=load.altered_spec,
-        columns=(given, *own),
+        columns=(given_names, *own),
         schema=schema,
         notes={},
         partition=None,

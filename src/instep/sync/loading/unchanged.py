@@ -59,8 +59,8 @@ class UnchangedTables:
         if not comparable or not isinstance(self.snapshot, Versioned):
             return {}
         own = [r for r in self.reads if not r.where]  # a filter may look at the clock, or at other tables
-        known = ((r.source.ref, self._known(r)) for r in own)
-        before = {ref: one["source"] for ref, one in known if one.get("maker") == self._maker}
+        proofs = ((r.source.ref, self._known(r)) for r in own)
+        before = {ref: proof["source"] for ref, proof in proofs if proof.get("maker") == self._maker}
         return self.snapshot.versions(own, before)
 
     @property
@@ -75,13 +75,13 @@ class UnchangedTables:
     def holds(self, read: TableRead, rules: LoadRules) -> bool:
         """Return whether the destination has the rows of this table. Not after a run that has died since its load: it
         may have begun something."""
-        known = self._known(read)
-        if known.get("maker") != self._maker or self._records[read.table.ref].fence <= self._last_dead:
+        proof = self._known(read)
+        if proof.get("maker") != self._maker or self._records[read.table.ref].fence <= self._last_dead:
             return False
-        if known["source"] != self.versions.get(read.source.ref) or known["rules"] != self._digest(read, rules):
+        if proof["source"] != self.versions.get(read.source.ref) or proof["rules"] != self._digest(read, rules):
             return False
         state = self.context.destination.schema.state(rules.ref, version=True)
-        return state is not None and known["destination"] == _commit(state.run, state.fence, state.version)
+        return state is not None and proof["destination"] == _commit(state.run, state.fence, state.version)
 
     def _digest(self, read: TableRead, rules: LoadRules) -> str:
         salt = blake2b(self.context.salt).digest()
@@ -103,13 +103,13 @@ def proofs(run: Run, done: Collection[TableResult]) -> dict[Ref, str]:
     """Return the proofs of these tables, as this run has loaded them. A table with something to report has none: the
     next load reports it again. The state of the destination is that of the load's own commit: what others have
     committed since has another one."""
-    found = {}
-    for one in done:
-        clean = one.error is None and not (one.invalid_values or one.casts or one.unread)
-        if clean and one.load.proof and one.version:
-            state = _commit(run.id, run.fence, one.version)
-            found[one.load.table.ref] = json.dumps({**json.loads(one.load.proof), "destination": state})
-    return found
+    proofs_by_ref = {}
+    for result in done:
+        clean = result.error is None and not (result.invalid_values or result.casts or result.unread)
+        if clean and result.load.proof and result.version:
+            state = _commit(run.id, run.fence, result.version)
+            proofs_by_ref[result.load.table.ref] = json.dumps({**json.loads(result.load.proof), "destination": state})
+    return proofs_by_ref
 
 
 def _commit(run: str, fence: int, version: str) -> str:

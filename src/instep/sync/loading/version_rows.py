@@ -99,11 +99,11 @@ class HashRows:
                 selected = rows if self.which == "all" else rows.filter(self.columns.mask(rows, self.which))
                 db.register("coming", selected)
                 own = hashable(db, values) if values else []
-                other = [other_form(selected.schema.field(name), one) for name, one in zip(values, own, strict=True)]
+                other = [other_form(selected.schema.field(name), form) for name, form in zip(values, own, strict=True)]
                 b, c = (hashed_key(some) if some else "0::BIGINT" for some in (own, other[::-1]))
                 key = hashed_key(self.columns.named(self.columns.key))
-                found = db.sql(f"SELECT {key} AS a, {b} AS b, {c} AS c FROM coming").to_arrow_table()
-                yield from found.combine_chunks().to_batches()
+                hashes = db.sql(f"SELECT {key} AS a, {b} AS b, {c} AS c FROM coming").to_arrow_table()
+                yield from hashes.combine_chunks().to_batches()
                 db.unregister("coming")
 
 
@@ -135,9 +135,9 @@ class ChooseRows:
         keys = rows.select(names).append_column("place", pa.array(range(len(rows)), pa.int64()))
         db.register("coming", keys)
         sql = f"SELECT place FROM coming WHERE {hashed_key(names)} IN (SELECT a FROM chosen)"
-        found = np.sort(db.execute(sql).fetchnumpy()["place"])
+        places = np.sort(db.execute(sql).fetchnumpy()["place"])
         db.unregister("coming")
-        return pa.array(found, pa.int64())
+        return pa.array(places, pa.int64())
 
 
 @dataclass(frozen=True)
@@ -173,8 +173,8 @@ def staged_scan(files: Sequence[StagedFile], spec: StageSpec, names: Sequence[st
     """Return columns of staged files for tasks to read."""
     ordered = sorted((f for f in files if f.rows), key=lambda f: (f.chunk, f.path))
     chunks = [
-        StagedChunk(spec.table, number, "", one.rows, one.bytes, file=replace(one, footer=b""))
-        for number, one in enumerate(ordered)
+        StagedChunk(spec.table, number, "", file.rows, file.bytes, file=replace(file, footer=b""))
+        for number, file in enumerate(ordered)
     ]
     return Scan(StagedRows(spec, tuple(names)), chunks)
 
@@ -200,8 +200,8 @@ class LargeVersions:
     def last_moment(self) -> tuple[int, bool]:
         """Return the last moment that the versions tell of, and whether a row is none yet."""
         s = self.spec.system
-        found = list(self.engine.fold(self._read([s.valid_from, s.valid_to, s.synced]), LastMoments()))
-        return max((last for last, _ in found), default=0), any(before for _, before in found)
+        moments = list(self.engine.fold(self._read([s.valid_from, s.valid_to, s.synced]), LastMoments()))
+        return max((last for last, _ in moments), default=0), any(before for _, before in moments)
 
     def _read(self, names: Sequence[str]) -> Scan:
         scan = self.scan(names)
@@ -240,8 +240,8 @@ class LargeVersions:
         names = [*self.key, *values]
         own = tuple(range(len(self.key), len(names)))
         staged = (staged_scan(files, self.spec, names), HashRows(self.columns(names, numbers=True), own))
-        there = [*names, self.spec.system.current]
-        table = (self._read(there), HashRows(self.columns(there), own, "current"))
+        stored = [*names, self.spec.system.current]
+        table = (self._read(stored), HashRows(self.columns(stored), own, "current"))
         return self.engine.differing(staged, table, MOST)
 
     def staged_hashes(self, *parts: Sequence[StagedFile]) -> Hashes | None:
@@ -250,13 +250,13 @@ class LargeVersions:
             return None
         fold = HashRows(self.columns(self.key, numbers=True))
         scans = (staged_scan(files, self.spec, self.key) for files in parts)
-        found = [b.column(0).to_numpy() for scan in scans for b in self.engine.fold(scan, fold)]
-        return np.unique(np.concatenate([np.empty(0, np.int64), *found]))
+        hashes = [b.column(0).to_numpy() for scan in scans for b in self.engine.fold(scan, fold)]
+        return np.unique(np.concatenate([np.empty(0, np.int64), *hashes]))
 
 
 def combined_hashes(*parts: Hashes | None) -> Hashes | None:
     """Return the hashes of all; None if those of one are not known, or they are too many."""
     if any(part is None for part in parts):
         return None
-    found = np.unique(np.concatenate([part for part in parts if part is not None]))
-    return found if len(found) <= MOST else None
+    hashes = np.unique(np.concatenate([part for part in parts if part is not None]))
+    return hashes if len(hashes) <= MOST else None

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from instep.errors import InstepError, ProjectError, SchemaError
-from instep.lineage.migration.statements import FileLine, Migration, MigrationStep, UnreadStatement
+from instep.lineage.migration.statements import FileLine, Migration, UnreadStatement
 from instep.lineage.model import Model
 from instep.model import Review
 from instep.operations.queries.work import FillEstimate
@@ -107,26 +107,28 @@ def dialect_of(context: SyncContext) -> str:
 def predict_migration(context: SyncContext, migration: Migration) -> MigrationCheck:
     """Return what the migration would lead to if it were run at the source as it was at the last detection. InstepError
     before the first one."""
-    known = context.store.discoveries.get(context.name)
+    cached = context.store.discoveries.get(context.name)
     now = redetect_from_store(context, {})
-    if known is None or now is None:
+    if cached is None or now is None:
         raise InstepError(
             f"nothing of the source of {context.name} is known yet", hint=f"run `instep detect {context.name}` first"
         )
-    rehearsal, unread = _rehearse(context, known.catalog, migration)
-    seen = replace(to_discovery(known), catalog=rehearsal.catalog, proves_absence=True)
+    rehearsal, unread = _rehearse(context, cached.catalog, migration)
+    seen = replace(to_discovery(cached), catalog=rehearsal.catalog, proves_absence=True)
     then = detect(context, seen, count=False, assumed={}, recalled=True)
     before, after = _plan(context, now), _plan(context, then)
     old = {key(d.change): d for d in now.decisions}
     fresh = [d for d in then.decisions if key(d.change) not in old]
     reviews = {key(d.change): _review(context, d, f"m{n}") for n, d in enumerate(fresh, 1)}
-    made = [_consequence(context, d, reviews[key(d.change)].id, rehearsal, migration, seen, after) for d in fresh]
-    renames = tuple(_renames(context, known.catalog, migration))
+    consequences = [
+        _consequence(context, d, reviews[key(d.change)].id, rehearsal, migration, seen, after) for d in fresh
+    ]
+    renames = tuple(_renames(context, cached.catalog, migration))
     gone = old.keys() - {key(d.change) for d in then.decisions}
     shown = {(s.table, s.text) for s in before.steps}
     return MigrationCheck(
         context.name,
-        tuple(sorted(_with_doubts(made, then, renames), key=lambda c: c.at)),
+        tuple(sorted(_with_doubts(consequences, then, renames), key=lambda c: c.at)),
         (*migration.unread, *unread),
         renames,
         tuple(UnreadStatement(migration.steps[n].at, name) for n, name in sorted(rehearsal.unknown.items())),
@@ -134,7 +136,7 @@ def predict_migration(context: SyncContext, migration: Migration) -> MigrationCh
         tuple(s.text for s in after.steps if (s.table, s.text) not in shown),
         {".".join(ref): why for ref, why in after.refused.items() if ref not in before.refused},
         PlanPreview(context.name, then, reviews, after, {}, {}),
-        any(t.tables & known.catalog.by_ref.keys() for t in rehearsal.touches),
+        any(t.tables & cached.catalog.by_ref.keys() for t in rehearsal.touches),
     )
 
 
@@ -166,10 +168,10 @@ def _plan(context: SyncContext, detection: DetectionResult) -> Plan:
     """Plan as `make_plan` does, against the destination as it was left."""
     after = assign(accept(detection.decisions, detection.accepted, detection.source), context.naming)
     after = record_extra(context, after, detection)
-    there = context.store.schemas.latest(context.name, "destination") or desired(detection.accepted, context.naming)
+    existing = context.store.schemas.latest(context.name, "destination") or desired(detection.accepted, context.naming)
     capabilities, target = context.destination.capabilities, desired(after, context.naming)
     return plan(
-        detection.decisions, detection.accepted, after, there, target, capabilities, prefix=context.naming.prefix
+        detection.decisions, detection.accepted, after, existing, target, capabilities, prefix=context.naming.prefix
     )
 
 
@@ -223,15 +225,15 @@ def _statements_of(rehearsal: Rehearsal, change: Change) -> list[int]:
     """Return the numbers of the statements that lead to a change: about its column or key, else about its table."""
     names = {r for r in (table_of(change), _ref_before(change)) if r}
     schema = getattr(change, "name", "")
-    here = [t for t in rehearsal.touches if names & t.tables or any(ref[0] == schema for ref in t.tables)]
+    touching = [t for t in rehearsal.touches if names & t.tables or any(ref[0] == schema for ref in t.tables)]
     columns = {column_of(change), getattr(getattr(change, "before", None), "name", "")} - {""}
     if family(change) == "column" and columns:
-        exact = [t for t in here if t.columns is not None and columns & t.columns]
+        exact = [t for t in touching if t.columns is not None and columns & t.columns]
     elif family(change) == "key":
-        exact = [t for t in here if t.key]
+        exact = [t for t in touching if t.key]
     else:
-        exact = [t for t in here if t.columns is None]
-    return sorted({t.statement for t in exact or here})
+        exact = [t for t in touching if t.columns is None]
+    return sorted({t.statement for t in exact or touching})
 
 
 def _ref_before(change: Change) -> Ref | None:
@@ -255,34 +257,34 @@ def _backfill(context: SyncContext, decision: Decision, seen: Discovery, after: 
 
 
 def _with_doubts(
-    made: Sequence[Consequence], then: DetectionResult, renames: Sequence[UnreadStatement]
+    consequences: Sequence[Consequence], then: DetectionResult, renames: Sequence[UnreadStatement]
 ) -> Iterator[Consequence]:
     """Yield both halves of a rename without ids wait for a person, whatever was decided about them."""
     suspected = {
         key(half) for proposal in then.inferred_renames.proposals for half in (proposal.removed, proposal.added)
     }
     places = {r.at for r in renames}
-    for one in made:
-        change = one.decision.change
+    for consequence in consequences:
+        change = consequence.decision.change
         half = change.kind in ("column.removed", "column.added", "table.removed", "table.added")
-        doubted = half and (key(change) in suspected or bool(places & set(one.at)))
-        yield replace(one, waits=True) if doubted else one
+        doubted = half and (key(change) in suspected or bool(places & set(consequence.at)))
+        yield replace(consequence, waits=True) if doubted else consequence
 
 
 def _renames(context: SyncContext, catalog: Catalog, migration: Migration) -> Iterator[UnreadStatement]:
     """Yield renames for which the source gives no ids: they are detected as a removal and an addition."""
     ids = {t.ref: (bool(t.id), any(c.id for c in t.columns)) for t in catalog.tables}
-    known = {name.casefold(): found for (_, name), found in ids.items()}
+    has_ids = {name.casefold(): flags for (_, name), flags in ids.items()}
     for step, edit in ((s, e) for s in migration.steps for e in s.edits):
         if isinstance(edit, edits.RenameColumn | edits.RedefineColumn):
             to = edit.to if isinstance(edit, edits.RenameColumn) else edit.column.name
-            if to.casefold() != edit.name.casefold() and not known.get(edit.table[-1].casefold(), (True, True))[1]:
-                yield UnreadStatement(step.at, _unseen(context, step, f"column {edit.name}", f"column {to}"))
-        elif isinstance(edit, edits.RenameTable) and not known.get(edit.table[-1].casefold(), (True, True))[0]:
-            yield UnreadStatement(step.at, _unseen(context, step, f"table {edit.table[-1]}", f"table {edit.name}"))
+            if to.casefold() != edit.name.casefold() and not has_ids.get(edit.table[-1].casefold(), (True, True))[1]:
+                yield UnreadStatement(step.at, _unseen(context, f"column {edit.name}", f"column {to}"))
+        elif isinstance(edit, edits.RenameTable) and not has_ids.get(edit.table[-1].casefold(), (True, True))[0]:
+            yield UnreadStatement(step.at, _unseen(context, f"table {edit.table[-1]}", f"table {edit.name}"))
 
 
-def _unseen(context: SyncContext, step: MigrationStep, old: str, new: str) -> str:
+def _unseen(context: SyncContext, old: str, new: str) -> str:
     return (
         f"{context.source.kind} gives no ids for the rename of {old} to {new}: it will be seen as a removal and an "
         "addition, and proposed as a rename (`instep changes map OLD NEW`)"

@@ -84,15 +84,15 @@ def leave(context: SyncContext, table_action: TableAction, *, named: str, abando
 
 
 def _leave(context: SyncContext, table_action: TableAction, *, abandon: bool) -> DeletedConnection:
-    left, found = DeletedConnection(context.name), owned_objects(context)
+    left, owned = DeletedConnection(context.name), owned_objects(context)
     with claimed(context, "delete", paused_too=True) as run:
-        with _or_left(left, abandon, f"slot {found.log}"):
+        with _or_left(left, abandon, f"slot {owned.log}"):
             left.log = _drop_log(context)
         if context.log and (other := context.log_taken()):
             left.behind.append(f"slot {context.log.slot}: connection {other} reads it")
         crashpoint("leave.log.after")
         with _or_left(left, abandon, "tables"), context.destination_open():
-            _clear(context, run, found, table_action, left)
+            _clear(context, run, owned, table_action, left)
         crashpoint("leave.tables.after")
     crashpoint("leave.records.before")
     with context.store.transaction():
@@ -150,11 +150,11 @@ def log_of(context: SyncContext) -> ChangeLog | None:
 
 
 def _clear(
-    context: SyncContext, run: Run, found: OwnedObjects, table_action: TableAction, left: DeletedConnection
+    context: SyncContext, run: Run, owned: OwnedObjects, table_action: TableAction, left: DeletedConnection
 ) -> None:
     """Take away what runs have left beside the tables, and if asked for the tables with their views and copies."""
     runs = {r.id: r.fence for r in context.store.runs.history(context.name, limit=10_000) if r.id != run.id}
-    for table in context.destination.schema.inspect(found.tables).tables:
+    for table in context.destination.schema.inspect(owned.tables).tables:
         context.destination.write.claim(table.ref, run.fence)
         context.destination.lifecycle.remove_uncommitted_files(table.ref, runs)
         if table_action == "keep":
@@ -171,7 +171,7 @@ def _clear(
             left.dropped.append(table.ref)
             crashpoint("leave.table.after")
     if table_action == "drop":
-        _purge(context, run, found.copies, left)
+        _purge(context, run, owned.copies, left)
 
 
 def _purge(context: SyncContext, run: Run, copies: Sequence[Copy], left: DeletedConnection) -> None:
@@ -202,19 +202,19 @@ def forget_sent(context: SyncContext, name: str) -> Table:
     table = _named(context, name)
     with claimed(context, "delete") as run, context.destination_open():
         place = context.store.names.of(context.name).get(table.ref)
-        for there in context.destination.schema.inspect([place] if place else []).tables:
-            context.destination.write.claim(there.ref, run.fence)
+        for table_there in context.destination.schema.inspect([place] if place else []).tables:
+            context.destination.write.claim(table_there.ref, run.fence)
             context.destination.schema.execute(
-                there.ref, [step(there.ref, TableRemoved(there))], None, Commit(run.id, run.fence)
+                table_there.ref, [step(table_there.ref, TableRemoved(table_there))], None, Commit(run.id, run.fence)
             )
         states = context.store.connectors
         seen = SeenTables.from_dict(states.shape(context.name)).tables
         with context.transaction():
-            rest = context.store.accepted.catalog(context.name).drop(table.ref)
+            remaining = context.store.accepted.catalog(context.name).drop(table.ref)
             context.store.accepted.add(
-                context.name, rest, who=context.who, why=f"table {table.path} was forgotten", run=run.id
+                context.name, remaining, who=context.who, why=f"table {table.path} was forgotten", run=run.id
             )
-            left = SeenTables({ref: found for ref, found in seen.items() if ref != table.ref})
+            left = SeenTables({ref: seen_table for ref, seen_table in seen.items() if ref != table.ref})
             states.keep_shape(context.name, left.to_dict())
             states.save(context.name, {})
             states.release(
@@ -224,8 +224,8 @@ def forget_sent(context: SyncContext, name: str) -> Table:
 
 
 def _named(context: SyncContext, name: str) -> Table:
-    known = {t.path: t for t in context.store.accepted.catalog(context.name).tables}
-    if name in known:
-        return known[name]
-    hint = did_you_mean(name, known, f"there are: {', '.join(known) or 'none'}")
+    tables = {t.path: t for t in context.store.accepted.catalog(context.name).tables}
+    if name in tables:
+        return tables[name]
+    hint = did_you_mean(name, tables, f"there are: {', '.join(tables) or 'none'}")
     raise InstepError(f"no run has loaded a table {name}", hint=hint)

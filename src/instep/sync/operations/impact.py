@@ -120,9 +120,9 @@ class _Edits:
     A held change is taken as if it were approved: that is the question that people have.
     """
 
-    def __init__(self, context: SyncContext, found: PlanPreview) -> None:
-        detection = found.detection
-        self._found = found
+    def __init__(self, context: SyncContext, preview: PlanPreview) -> None:
+        detection = preview.detection
+        self._preview = preview
         self._places = TableRenames.of(detection.decisions)
         target = desired(detection.accepted, context.naming)
         by_path = {t.alias: t for t in target.tables}
@@ -138,8 +138,8 @@ class _Edits:
 
     def relations(self) -> Iterator[ModelRelation]:
         for ref, table in self._tables.items():
-            there = [ModelField(c.name, tuple(self._of[ref, c.alias])) for c in table.columns]
-            yield ModelRelation(table.ref, RelationShape((*there, *self._new[ref]), edits=tuple(self._whole[ref])))
+            fields = [ModelField(c.name, tuple(self._of[ref, c.alias])) for c in table.columns]
+            yield ModelRelation(table.ref, RelationShape((*fields, *self._new[ref]), edits=tuple(self._whole[ref])))
 
     def add(self, decision: Decision) -> None:
         change, ref = decision.change, self._places.before(decision.change)
@@ -162,7 +162,7 @@ class _Edits:
                 self._retyped(decision, ref, change.before, change.after)
 
     def _id(self, decision: Decision) -> str:
-        return self._found.reviews[key(decision.change)].id
+        return self._preview.reviews[key(decision.change)].id
 
     def _table(self, decision: Decision, ref: Ref, effect: tuple[Kind, str]) -> None:
         path = ".".join(self._tables[ref].ref)
@@ -180,7 +180,7 @@ class _Edits:
         return next((c for c in self._tables[ref].columns if c.alias == name), None)
 
     def _table_renamed(self, decision: Decision, ref: Ref, change: TableRenamed) -> None:
-        after = self._found.plan.after.get(change.after.ref)
+        after = self._preview.plan.after.get(change.after.ref)
         name = (after and after.alias) or change.after.name
         if name != self._tables[ref].name:
             self._table(decision, ref, ("renamed", f"is renamed to {name}"))
@@ -193,7 +193,7 @@ class _Edits:
             self._new[ref].append(ModelField(name, (ModelEdit(self._id(decision), "renamed", text),), coming=True))
 
     def _name_after(self, change: ColumnRenamed) -> str:
-        table = self._found.plan.after.get(self._places.after(change))
+        table = self._preview.plan.after.get(self._places.after(change))
         column = table.by_name.get(change.after.name) if table else None
         return (column and column.alias) or change.after.name
 

@@ -77,19 +77,19 @@ def maintain(
     """Maintain the loaded tables that `pattern` names ("": all); paused ones are left alone. Raises RunInProgress
     while a run of the connection is alive, InstepError for a pattern that names no table."""
     check_unmoved(context)
-    found = _named(context, pattern)
+    tables = _named(context, pattern)
     with context.store.transaction():
         run = context.store.runs.claim(context.name, "maintain", context.who)
         context.store.runs.finish(run, "done")
         context.store.events.add(RunStarted(context.name, run.id, run.kind))
     try:
-        done = _done(context, run, found, on_progress, session, dry_run=dry_run)
+        report = _done(context, run, tables, on_progress, session, dry_run=dry_run)
     except BaseException as error:
         _end(context, run, status_by(error), str(error) or type(error).__name__)
         raise
-    failed = [f"{t.table}: {t.error}" for t in done.tables if t.error]
+    failed = [f"{t.table}: {t.error}" for t in report.tables if t.error]
     _end(context, run, "partial" if failed else "done", "; ".join(failed))
-    return done
+    return report
 
 
 class Maintain(DirectWork):
@@ -117,24 +117,24 @@ def _end(context: SyncContext, run: Run, status: RunStatus, error: str) -> None:
 def _done(
     context: SyncContext,
     run: Run,
-    found: list[Table],
+    chosen: list[Table],
     on_progress: Progress,
     session: Callable[[], SparkSession | None],
     *,
     dry_run: bool,
 ) -> MaintenanceReport:
     if (keeper := context.destination.maintenance) is not None:
-        forgotten = [] if dry_run else _forget(context, found, run)
+        forgotten = [] if dry_run else _forget(context, chosen, run)
         began = _began(run)
         work = MaintenanceSpec(
             context.maintenance, run.id, run.fence, began, dry_run=dry_run, moving=True, session=session
         )
         on_progress.step("maintaining")
-        on_progress.tables({t.path: 0 for t in found})
-        tables = tuple(_by_command(context, keeper, table, work, on_progress) for table in found)
-        return MaintenanceReport(run.id, tables, tuple(forgotten))
+        on_progress.tables({t.path: 0 for t in chosen})
+        results = tuple(_by_command(context, keeper, table, work, on_progress) for table in chosen)
+        return MaintenanceReport(run.id, results, tuple(forgotten))
     if (vacuum := context.destination.lifecycle.vacuum) is not None:
-        forgotten = [] if dry_run else _forget(context, found, run)
+        forgotten = [] if dry_run else _forget(context, chosen, run)
         return MaintenanceReport(run.id, forgotten=tuple(forgotten), vacuumed=vacuum(dry_run))
     return MaintenanceReport(
         run.id, note=f"nothing to do: instep does not maintain {context.destination.kind} destinations"
@@ -151,10 +151,10 @@ def layout_of(context: SyncContext, ref: Ref) -> Layout | None:
 
 def _named(context: SyncContext, pattern: str) -> list[Table]:
     loaded = [t for t in context.store.accepted.catalog(context.name).tables if t.alias]
-    found = [t for t in loaded if not pattern or Pattern(pattern).matches(t.path)]
-    if pattern and not found:
+    tables = [t for t in loaded if not pattern or Pattern(pattern).matches(t.path)]
+    if pattern and not tables:
         raise unknown_table(f"connection {context.name} has no table {pattern}", pattern, [t.path for t in loaded])
-    return found
+    return tables
 
 
 def _forget(context: SyncContext, tables: Sequence[Table], run: Run) -> list[str]:
@@ -260,16 +260,16 @@ def _due(
     work: MaintenanceSpec,
     on_progress: Progress,
 ) -> dict[str, MaintainedTable]:
-    found = {}
+    maintained = {}
     for ref, path in tables.items():
         if not work.go_on():
             break
         try:
             due = work.deep or keeper.due(ref, work.how)
         except FAILURES as error:
-            found[path] = MaintainedTable(path, error=str(error))
+            maintained[path] = MaintainedTable(path, error=str(error))
             continue
         if due:
             on_progress.step(f"maintaining {path}")
-            found[path] = _one(context, keeper, ref, path, work)
-    return found
+            maintained[path] = _one(context, keeper, ref, path, work)
+    return maintained

@@ -33,7 +33,6 @@ from instep.sources.stream import Streams
 from instep.stage.files.writer import ChunkWriter
 from instep.stage.local import extract_locally
 from instep.stage.spec import Chunk, ChunkResult, StageSpec
-from instep.suggest import unknown_table
 from instep.sync.claim import claimed
 from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.detect import DetectionResult, detect
@@ -95,11 +94,11 @@ class RepairTarget:
 
 def repair_target(context: SyncContext, snapshot: Snapshot, path: str) -> RepairTarget:
     """Return the table with this path; Blocked with the reason if it cannot be repaired exactly."""
-    table = _accepted(context, path)
+    table = context.table(path)
     _check_kind(context, table)
     detection = detect(context, snapshot.discover())
-    found, missing = selected_reads(context, detection)
-    read = next((r for r in found if r.table.ref == table.ref), None)
+    reads, missing = selected_reads(context, detection)
+    read = next((r for r in reads if r.table.ref == table.ref), None)
     if gone := next((m for m in missing if m.table.ref == table.ref), None):
         raise _refused(path, gone.why, "see `instep changes list`")
     if read is None:
@@ -115,13 +114,6 @@ def repair_target(context: SyncContext, snapshot: Snapshot, path: str) -> Repair
     target = RepairTarget(detection, read, ref, state, choice)
     _check_positions(context, snapshot, target)
     return target
-
-
-def _accepted(context: SyncContext, path: str) -> Table:
-    known = {t.path: t for t in context.store.accepted.catalog(context.name).tables}
-    if path not in known:
-        raise unknown_table(f"connection {context.name} has no table {path}", path, known)
-    return known[path]
 
 
 def _refused(path: str, why: str, hint: str) -> Blocked:
@@ -271,7 +263,7 @@ class RepairPreview:
         table, counts = self.verdict.table, self.counts
         if not counts:
             return (f"{table} equals its source: there is nothing to repair", *self.verdict.differences)
-        found = (
+        texts = (
             (MISSING, "missing at the destination: inserted"),
             (DIFFERS, "with other values than the source: rewritten"),
             (EXTRA, f"only at the destination: {self.removes}; name {table} with --allow-destructive"),
@@ -284,7 +276,7 @@ class RepairPreview:
         return (
             f"{table}: {self.verdict.source_rows:,} rows in the source, {self.verdict.destination_rows:,} in the "
             "destination",
-            *(f"{counts[what]:,} {_rows(counts[what])} {text}" for what, text in found if what in counts),
+            *(f"{counts[what]:,} {_rows(counts[what])} {text}" for what, text in texts if what in counts),
             f"{self.reads:,} {_rows(self.reads)} of the source are read again",
             back,
         )
@@ -317,17 +309,19 @@ def prepare(
 
     Raises InstepError for an unknown table, Blocked for one that cannot be repaired exactly.
     """
-    _check_kind(context, _accepted(context, path))
+    _check_kind(context, context.table(path))
     with context.source.snapshot() as snapshot:
         target = repair_target(context, snapshot, path)
-        with compared(context, snapshot, target, progress or Silent(), engine or LocalEngine()) as found:
+        with compared(context, snapshot, target, progress or Silent(), engine or LocalEngine()) as findings:
             verdict = with_quarantined(
-                found.verdict(), found.unfit.rejected, count_quarantined(context, target.read.table, found.unfit)
+                findings.verdict(),
+                findings.unfit.rejected,
+                count_quarantined(context, target.read.table, findings.unfit),
             )
-            found.check_keys()
-            counts = found.counts()
-            examples = {what: found.rows.examples(what) for what in counts}
-            reads = found.rows.count_within(found.rows.ranges(target.read))
+            findings.check_keys()
+            counts = findings.counts()
+            examples = {what: findings.rows.examples(what) for what in counts}
+            reads = findings.rows.count_within(findings.rows.ranges(target.read))
     removes = "deleted" if target.choice.deletes == "hard" else "marked as deleted"
     return RepairPreview(verdict, counts, reads, removes, _savepoint(context, target.ref), examples)
 
@@ -367,7 +361,7 @@ def repair(
     rows that are as before or as the source has them, and the next repair finds the others.
     """
     check_unmoved(context)
-    _check_kind(context, _accepted(context, path))
+    _check_kind(context, context.table(path))
     on_progress, rows_by = progress or Silent(), engine or LocalEngine()
     with ExitStack() as stack:
         with claimed(context, "repair") as run:
@@ -376,19 +370,19 @@ def repair(
                 target = repair_target(context, snapshot, path)
                 context.destination.write.claim(target.ref, run.fence)
                 remove_uncommitted_files(context, dead_runs(context, run), target.ref, target.state)
-                found = stack.enter_context(compared(context, snapshot, target, on_progress, rows_by))
+                findings = stack.enter_context(compared(context, snapshot, target, on_progress, rows_by))
                 savepoint = _savepoint(context, target.ref)
-                staged = _stage(context, snapshot, found, run, allowed)
+                staged = _stage(context, snapshot, findings, run, allowed)
             done = TableRun(run.id, target.read.table.ref, "done", "repair")
             if staged is not None:
                 done = replace(commit(context, rows_by, *staged, run, on_progress).result, mode="repair")
-                found.compare()
+                findings.compare()
             _record(context, path, done)
-            verdict = found.verdict()
+            verdict = findings.verdict()
             on_progress.table(path, step="done")
         # not before the run has ended: what a run that is under way holds does not count yet
         verdict = with_quarantined(
-            verdict, found.unfit.rejected, count_quarantined(context, target.read.table, found.unfit)
+            verdict, findings.unfit.rejected, count_quarantined(context, target.read.table, findings.unfit)
         )
     return RepairResult(run.id, verdict, done.inserted, done.updated, done.deleted, savepoint)
 
@@ -463,18 +457,18 @@ def _staged(context: SyncContext, snapshot: Snapshot, findings: RepairFindings, 
     for spec in keys:
         gone = f"SELECT {{}} FROM different WHERE what = '{EXTRA}'" if load.asks else "SELECT {} FROM source_rows"
         results[load.key_spec].append(_stage_keys(spec, findings.rows, gone))
-    planned = {name: {one.chunk for one in own} for name, own in results.items()} | {
+    planned = {name: {extracted.chunk for extracted in own} for name, own in results.items()} | {
         load.spec: {chunk.number for chunk in chunks}
     }
-    made = placed(verify_staged(load, planned, results), rows)
-    if isinstance(made, InstepError):
-        raise made
-    return made
+    staged = placed(verify_staged(load, planned, results), rows)
+    if isinstance(staged, InstepError):
+        raise staged
+    return staged
 
 
 def _chunks(snapshot: Snapshot, load: Load, ranges: Sequence[CursorRange]) -> list[Chunk]:
-    found = [chunk for one in ranges for chunk in snapshot.chunks(load.wide, load.spec, one)]
-    return [replace(chunk, number=number) for number, chunk in enumerate(found)]
+    chunks = [chunk for key_range in ranges for chunk in snapshot.chunks(load.wide, load.spec, key_range)]
+    return [replace(chunk, number=number) for number, chunk in enumerate(chunks)]
 
 
 def _stage_keys(spec: StageSpec, rows: RowComparison, query: str) -> ChunkResult:
@@ -503,8 +497,8 @@ class Repair(Work):
         bound = RepairRequest(table=request.table, shown=True)
         if request.shown:
             return Preview(context.name, bound, {"table": request.table}, ())
-        made = prepare(context, request.table, self.progress, self.engine)
-        return Preview(context.name, bound, made.document(), made.lines, prepared=made)
+        preview = prepare(context, request.table, self.progress, self.engine)
+        return Preview(context.name, bound, preview.document(), preview.lines, prepared=preview)
 
     def execute(self, context: SyncContext, preview: Preview, allow: Sequence[str]) -> Mapping[str, Any]:
         """Correct the rows; return the counts and the verdict."""

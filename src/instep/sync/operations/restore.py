@@ -27,7 +27,6 @@ from instep.schema.catalog.catalog import Table, table_fingerprint
 from instep.schema.planning.naming import destination_ref
 from instep.sources.stream import Streams
 from instep.store.catalogs.backfills import Backfill
-from instep.suggest import unknown_table
 from instep.sync.claim import claimed
 from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.chosen_keys import starts
@@ -63,28 +62,28 @@ class RestorePreview:
         if self.interrupted:
             back = f"{self.table.path} was restored to snapshot {self.point.id} by run {self.interrupted}"
             return (f"{back}, which was interrupted: its record is completed",)
-        path, made = self.table.path, f" (run {self.point.run})" if self.point.run else ""
-        found = [
-            f"{path} goes back to snapshot {self.point.id} of {self.point.at:%Y-%m-%d %H:%M:%S} UTC{made}",
+        path, by_run = self.table.path, f" (run {self.point.run})" if self.point.run else ""
+        lines = [
+            f"{path} goes back to snapshot {self.point.id} of {self.point.at:%Y-%m-%d %H:%M:%S} UTC{by_run}",
             f"{self.now.rows:,} rows now, {self.rows:,} then; commits since then: {self.since}",
             _SENT_AGAIN if self.sent else _reads(self.now.cursor, self.point.cursor),
         ]
-        found += [f"column {name} was added or filled later: a backfill fills it again" for name in self.again]
-        found += [f"values of column {name} are taken out of the kept JSON again" for name, _ in self.promoted]
+        lines += [f"column {name} was added or filled later: a backfill fills it again" for name in self.again]
+        lines += [f"values of column {name} are taken out of the kept JSON again" for name, _ in self.promoted]
         if self.whole and not self.sent:
-            found.append(
+            lines.append(
                 f"{path} was read as a whole since then, by another cursor, or its rows were repaired or replayed: "
                 "the next sync reads the whole table"
             )
-        found += [
+        lines += [
             f"column {name} is hashed: if it was not then, its values are in clear until the table has been read, and "
             "for good in rows that the source has deleted"
             for name in self.hidden
         ]
-        found += [
+        lines += [
             f"column {name} was added later and is no longer at the source: its values are lost" for name in self.lost
         ]
-        return tuple(found)
+        return tuple(lines)
 
     def document(self) -> dict[str, Any]:
         """Return the record as JSON has it; `snapshot` is a text, as its number is larger than some readers of JSON
@@ -115,11 +114,8 @@ def _reads(now: str, then: str) -> str:
 
 def savepoints(context: SyncContext, path: str) -> tuple[Table, Sequence[Savepoint]]:
     """Return what the table with this path can be put back to, newest first. InstepError for an unknown table."""
-    known = {t.path: t for t in context.store.accepted.catalog(context.name).tables}
-    if path not in known:
-        raise unknown_table(f"connection {context.name} has no table {path}", path, known)
-    table, ref = known[path], destination_ref(known[path], context.naming)
-    return table, _keeper(context).savepoints(ref)
+    table = context.table(path)
+    return table, _keeper(context).savepoints(destination_ref(table, context.naming))
 
 
 def _keeper(context: SyncContext) -> SavepointsFacet:
@@ -205,59 +201,59 @@ _LIST = "see `instep restore {} --list`"
 
 def _point(path: str, points: Sequence[Savepoint], snapshot: int | None, at: datetime | None) -> Savepoint:
     if at is not None:
-        found = next((p for p in points if p.at <= at), None)
+        point = next((p for p in points if p.at <= at), None)
         what = f"of {at:%Y-%m-%d %H:%M:%S %Z} or before"
     else:
-        found, what = next((p for p in points if p.id == snapshot), None), f"{snapshot}"
-    if found is None:
+        point, what = next((p for p in points if p.id == snapshot), None), f"{snapshot}"
+    if point is None:
         why = "it has expired, or is not one of the table"
         raise InstepError(f"{path} has no snapshot {what}: {why}", hint=_LIST.format(path))
-    return found
+    return point
 
 
-def restore(context: SyncContext, made: RestorePreview, allowed: Iterable[str] = ()) -> Run:
+def restore(context: SyncContext, preview: RestorePreview, allowed: Iterable[str] = ()) -> Run:
     """Do it as one run. Blocked unless one of the patterns `allowed` names the table, and if four_eyes want a second
     person; Conflict if the table has moved since `prepare`. Interrupted, the table is either as before or put back
     whole."""
-    path = made.table.path
+    path = preview.table.path
     if not any(fnmatchcase(path, pattern) for pattern in allowed):
         raise Blocked(f"the rows of {path} are restored", hint=f"name it: --allow-destructive '{path}'")
-    what = f"{path}: rows as of snapshot {made.point.id}"
-    agreed = nullcontext() if made.interrupted else two_people(context, "restore", what)
+    what = f"{path}: rows as of snapshot {preview.point.id}"
+    agreed = nullcontext() if preview.interrupted else two_people(context, "restore", what)
     with agreed, claimed(context, "restore", paused_too=True) as run:
         locked = replace(context, run=run)
-        if made.interrupted:
-            if _interrupted(context, made.ref) != made.interrupted:
-                raise _changed_since_shown(made)
-            _record(locked, made.interrupted, made)
+        if preview.interrupted:
+            if _interrupted(context, preview.ref) != preview.interrupted:
+                raise _changed_since_shown(preview)
+            _record(locked, preview.interrupted, preview)
             return run
-        _go_back(locked, run, made)
+        _go_back(locked, run, preview)
         crashpoint("restore.before")
-        context.destination.write.claim(made.ref, run.fence)
-        commit = Commit(run.id, run.fence, made.point.cursor, table_fingerprint(made.table))
-        _keeper(context).restore(made.ref, made.point.id, made.now.id, made.rows, commit)
+        context.destination.write.claim(preview.ref, run.fence)
+        commit = Commit(run.id, run.fence, preview.point.cursor, table_fingerprint(preview.table))
+        _keeper(context).restore(preview.ref, preview.point.id, preview.now.id, preview.rows, commit)
         crashpoint("restore.after")
-        _record(locked, run.id, made)
+        _record(locked, run.id, preview)
         return run
 
 
-def _go_back(context: SyncContext, run: Run, made: RestorePreview) -> None:
+def _go_back(context: SyncContext, run: Run, preview: RestorePreview) -> None:
     """Record the restore before the rows change: a crash in between must not lose values or leave the cursor ahead."""
-    why = f"{made.table.path} was restored to its state of {made.point.at:%Y-%m-%d %H:%M} UTC"
+    why = f"{preview.table.path} was restored to its state of {preview.point.at:%Y-%m-%d %H:%M} UTC"
     with context.transaction():
-        for name in (*made.again, *([""] if made.whole else [])):
-            context.store.backfills.request(context.name, made.table.ref, column=name, why=why)
-        for name, change in made.promoted:
+        for name in (*preview.again, *([""] if preview.whole else [])):
+            context.store.backfills.request(context.name, preview.table.ref, column=name, why=why)
+        for name, change in preview.promoted:
             context.store.backfills.request(
-                context.name, made.table.ref, column=name, why=why, change=change, scope=EXTRA
+                context.name, preview.table.ref, column=name, why=why, change=change, scope=EXTRA
             )
-        context.store.loaded.lack(context.name, made.table.ref, made.again)
-        cursor = {made.table.ref: made.point.cursor}
+        context.store.loaded.lack(context.name, preview.table.ref, preview.again)
+        cursor = {preview.table.ref: preview.point.cursor}
         context.store.cursors.save(context.name, cursor, run=run.id, fence=run.fence)
 
 
-def _record(context: SyncContext, run: str, made: RestorePreview) -> None:
-    ref, path = made.table.ref, made.table.path
+def _record(context: SyncContext, run: str, preview: RestorePreview) -> None:
+    ref, path = preview.table.ref, preview.table.path
     with context.transaction():
         context.store.runs.record_tables(TableRun(run, ref, "done", "restore"))
         context.store.events.add(
@@ -265,10 +261,10 @@ def _record(context: SyncContext, run: str, made: RestorePreview) -> None:
                 context.name,
                 run,
                 path,
-                str(made.point.id),
-                (made.point.made or made.point.at).isoformat(),
-                made.now.rows,
-                made.rows,
+                str(preview.point.id),
+                (preview.point.made or preview.point.at).isoformat(),
+                preview.now.rows,
+                preview.rows,
                 context.who,
             )
         )
@@ -280,13 +276,13 @@ class Restore(Work):
     def prepare(self, context: SyncContext, request: RestoreRequest) -> Preview:
         """Find out what the restore does; Conflict if the table is not at the request's base."""
         snapshot = int(request.snapshot) if request.snapshot else None
-        made = prepare(context, request.table, snapshot, request.at)
-        base = str(made.now.id)
+        preview = prepare(context, request.table, snapshot, request.at)
+        base = str(preview.now.id)
         if request.base not in (None, base):
-            raise _changed_since_shown(made)
-        bound = RestoreRequest(table=request.table, snapshot=str(made.point.id), base=base)
-        document = {**made.document(), "at": made.point.at.isoformat()}
-        return Preview(context.name, bound, document, made.lines, prepared=made)
+            raise _changed_since_shown(preview)
+        bound = RestoreRequest(table=request.table, snapshot=str(preview.point.id), base=base)
+        document = {**preview.document(), "at": preview.point.at.isoformat()}
+        return Preview(context.name, bound, document, preview.lines, prepared=preview)
 
     def execute(self, context: SyncContext, preview: Preview, allow: Sequence[str]) -> Mapping[str, Any]:
         """Put the rows back; return the run."""
@@ -312,10 +308,13 @@ class ListSavepoints(DirectWork):
     def document(self, result: SavepointList) -> Mapping[str, Any]:
         """Return the list with ids as texts: their numbers are larger than some readers of JSON can hold."""
         document = super().document(result)
-        return {**document, "savepoints": [{**one, "id": str(one["id"])} for one in document["savepoints"]]}
+        return {
+            **document,
+            "savepoints": [{**savepoint, "id": str(savepoint["id"])} for savepoint in document["savepoints"]],
+        }
 
 
-def _changed_since_shown(made: RestorePreview) -> Conflict:
+def _changed_since_shown(preview: RestorePreview) -> Conflict:
     return Conflict(
-        f"table {made.table.path} has changed since it was shown", hint="run the command again, then restore"
+        f"table {preview.table.path} has changed since it was shown", hint="run the command again, then restore"
     )

@@ -37,9 +37,9 @@ class SampleRename(DirectWork):
         if isinstance(values, str):
             return RenameSample(change.id, *names, (), 0, 0, (), values)
         pairs = list(_by_key(values) if values.key else _by_value(values))
-        compared, same = sum(many for many, _ in pairs), sum(many for many, one in pairs if one.same)
-        different = [one for _, one in pairs if not one.same]
-        equal = [one for _, one in pairs if one.same]
+        compared, same = sum(many for many, _ in pairs), sum(many for many, pair in pairs if pair.same)
+        different = [pair for _, pair in pairs if not pair.same]
+        equal = [pair for _, pair in pairs if pair.same]
         half = max(SHOWN // 2, SHOWN - len(equal))
         shown = (*different[:half], *equal)[:SHOWN]
         return RenameSample(change.id, *names, values.key, compared, same, shown, "" if shown else "no row has a value")
@@ -70,7 +70,7 @@ def _values(context: SyncContext, snapshot: Snapshot, rename: ColumnRenamed) -> 
     if table is None or now is None or rename.before.name not in table.by_name:
         return f"table {'.'.join(filter(None, rename.table))} is not as it was when the rename was suspected"
     if rename.after.name not in now.by_name:
-        return f"column {rename.after.name} is not at the source any more"
+        return f"column {rename.after.name} is no longer at the source"
     sides = CatalogSides(detection.source, discovery.catalog, by_now, context.selected_before)
     return values_of_rename(context, sides, snapshot, rename)
 

@@ -73,25 +73,25 @@ def prepare(context: SyncContext, path: str, column: str | None, start: str = ""
     Raises InstepError for a table, column or value that is not there or cannot be one, Blocked if the project file
     names the table's cursor, or rows would be missed.
     """
-    found = find_table(context, path)
-    table = found.table
-    if found.settings.cursor:
+    setting = find_table(context, path)
+    table = setting.table
+    if setting.settings.cursor:
         named = f'{{"{path}": {{cursor: {column or chr(39) * 2}}}}}'
-        where = f"change it there: connections.{found.connection}.tables: {named}"
-        raise Blocked(f"instep.yml names the cursor of {path}: {found.settings.cursor}", hint=where)
-    base, settles = fingerprint(found.accepted), tuple(found.open("cursor."))
+        where = f"change it there: connections.{setting.connection}.tables: {named}"
+        raise Blocked(f"instep.yml names the cursor of {path}: {setting.settings.cursor}", hint=where)
+    base, settles = fingerprint(setting.accepted), tuple(setting.open("cursor."))
     if column is None:
         return NewCursor(table, "", "", base, settles=settles)
-    if found.settings.mode == "full_refresh":
+    if setting.settings.mode == "full_refresh":
         raise Blocked(
             f"instep.yml says that {path} is loaded by full_refresh", hint="a cursor would not be used: change its mode"
         )
-    return replace(_checked(context, found, column, start), base=base, settles=settles)
+    return replace(_checked(context, setting, column, start), base=base, settles=settles)
 
 
-def _checked(context: SyncContext, found: SettingTable, column: str, start: str) -> NewCursor:
-    table = found.table
-    accepted, source = found.column(column)
+def _checked(context: SyncContext, setting: SettingTable, column: str, start: str) -> NewCursor:
+    table = setting.table
+    accepted, source = setting.column(column)
     name = f"column {table.path}.{column}"
     if not isinstance(accepted.type, ORDERED):
         raise InstepError(
@@ -102,8 +102,8 @@ def _checked(context: SyncContext, found: SettingTable, column: str, start: str)
         raise Blocked(f"{name} is {source.type} at the source by now", hint="decide about its type first")
     if start:
         _check_value(name, accepted.type, start)
-    columns = tuple(ColumnRead(c, c) for c in found.source.columns)
-    read = TableRead(found.source, found.source, columns, where_of(context, table, found.source))
+    columns = tuple(ColumnRead(c, c) for c in setting.source.columns)
+    read = TableRead(setting.source, setting.source, columns, where_of(context, table, setting.source))
     with context.source.snapshot() as snapshot:
         _, bounds = snapshot.cursor_bounds(read, source.name, None, 0)
     if bounds.nulls:
@@ -111,7 +111,7 @@ def _checked(context: SyncContext, found: SettingTable, column: str, start: str)
             f"{name} is NULL in {bounds.nulls:,} rows: each sync would read the whole table",
             hint="fill them at the source, or choose a column without NULL",
         )
-    indexed = found.source.key[:1] == (source.name,)
+    indexed = setting.source.key[:1] == (source.name,)
     return NewCursor(table, column, start, "", bounds.upper or "", indexed)
 
 
@@ -129,25 +129,25 @@ def _check_value(name: str, kind: DataType, text: str) -> None:
         ) from None
 
 
-def carry_out(context: SyncContext, made: NewCursor) -> int:
+def carry_out(context: SyncContext, new: NewCursor) -> int:
     """Do it as one run; answers the accepted version. Raises StalePlan if the accepted schema has moved since,
     Blocked if four_eyes want a second person."""
-    what = f"{made.table.path}: cursor {made.cursor or 'none'}{made.start and f' from {made.start} on'}"
+    what = f"{new.table.path}: cursor {new.cursor or 'none'}{new.start and f' from {new.start} on'}"
     with two_people(context, "table set-cursor", what), claimed(context, "apply", paused_too=True) as run:
         context = replace(context, run=run)
-        store, ref = context.store, made.table.ref
-        after = store.accepted.catalog(context.name).put(replace(made.table, cursor=made.cursor or None))
-        why = f"cursor of {made.table.path} set to {made.cursor or 'none'}"
+        store, ref = context.store, new.table.ref
+        after = store.accepted.catalog(context.name).put(replace(new.table, cursor=new.cursor or None))
+        why = f"cursor of {new.table.path} set to {new.cursor or 'none'}"
         with context.transaction():
             version = store.accepted.add(
-                context.name, after, who=context.who, why=why, base=made.base, run=run.id
+                context.name, after, who=context.who, why=why, base=new.base, run=run.id
             ).version
-            if made.cursor:
-                store.choices.set(context.name, ref, "cursor", (made.cursor,), start=made.start, who=context.who)
+            if new.cursor:
+                store.choices.set(context.name, ref, "cursor", (new.cursor,), start=new.start, who=context.who)
             else:
                 store.choices.drop(context.name, ref, "cursor")
-            close_changes(context, made.settles)
-            store.events.add(CursorChosen(context.name, made.table.path, made.cursor, made.start, context.who, version))
+            close_changes(context, new.settles)
+            store.events.add(CursorChosen(context.name, new.table.path, new.cursor, new.start, context.who, version))
         return version
 
 
@@ -159,8 +159,8 @@ class SetCursor(Work):
 
     def prepare(self, context: SyncContext, request: SetCursorRequest) -> Preview:
         """Look up the column's newest value and its NULLs."""
-        made = prepare(context, request.table, request.column, request.start)
-        return Preview(context.name, request, made.document(), made.lines, prepared=made)
+        preview = prepare(context, request.table, request.column, request.start)
+        return Preview(context.name, request, preview.document(), preview.lines, prepared=preview)
 
     def execute(self, context: SyncContext, preview: Preview, allow: Sequence[str]) -> Mapping[str, Any]:
         """Set the cursor; return the accepted version."""

@@ -123,21 +123,23 @@ def prepare(
     Raises InstepError for a table or column that is not there, Blocked if the project file names the table's key, or
     if something else about the table has to be decided first.
     """
-    found = find_table(context, path)
-    table, key = found.table, tuple(columns)
-    if found.settings.key:
-        raise Blocked(f"instep.yml names the key of {path}: ({', '.join(found.settings.key)})", hint=yaml(found, key))
-    names = found.sources_of(key)
-    counts = count_key(context, table, found.source, key, names, engine or LocalEngine())
+    setting = find_table(context, path)
+    table, key = setting.table, tuple(columns)
+    if setting.settings.key:
+        raise Blocked(
+            f"instep.yml names the key of {path}: ({', '.join(setting.settings.key)})", hint=yaml(setting, key)
+        )
+    names = setting.sources_of(key)
+    counts = count_key(context, table, setting.source, key, names, engine or LocalEngine())
     state = context.destination.schema.state(destination_ref(table, context.naming))
-    made = _plan(context, found, key, way if state is not None else "rekey")
-    own = found.source.key == names
-    settles = tuple(found.open("key."))
-    retyped = tuple(found.retyped(key))
+    plan = _plan(context, setting, key, way if state is not None else "rekey")
+    own = setting.source.key == names
+    settles = tuple(setting.open("key."))
+    retyped = tuple(setting.retyped(key))
     if way != "rekey":
-        settles += tuple(r for r in found.open("column.retyped") if r.column in retyped)
+        settles += tuple(r for r in setting.open("column.retyped") if r.column in retyped)
     rows = state.rows if state else 0
-    return Rekeying(table, key, own, way, counts, made, settles, rows, retyped)
+    return Rekeying(table, key, own, way, counts, plan, settles, rows, retyped)
 
 
 def yaml(table: SettingTable, key: Sequence[str]) -> str:
@@ -146,31 +148,33 @@ def yaml(table: SettingTable, key: Sequence[str]) -> str:
     )
 
 
-def _plan(context: SyncContext, found: SettingTable, key: tuple[str, ...], way: Way) -> Plan:
-    table = found.table
+def _plan(context: SyncContext, setting: SettingTable, key: tuple[str, ...], way: Way) -> Plan:
+    table = setting.table
     now = with_key(table, list(key))
     if way != "rekey":
         # no row of the new generation has JSON of columns that the source has no more, or a key of the old type
-        types = found.retyped(key)
+        types = setting.retyped(key)
         columns = tuple(replace(c, type=types.get(c.name, c.type)) for c in now.columns)
         extra = None if table.extra is None else ()
         now = replace(now, columns=columns, generation=table.generation + 1, extra=extra)
-    after = assign(found.accepted.put(now), context.naming)
+    after = assign(setting.accepted.put(now), context.naming)
     ref = destination_ref(table, context.naming)
-    there = context.destination.schema.inspect([ref])
+    existing = context.destination.schema.inspect([ref])
     target = desired(Catalog.of([after.by_ref[table.ref]]), context.naming)
     change = KeyChanged(table.ref, table.key, key)
     decisions = [Decision(change, "apply", "selection", f"key set by {context.who}")] if table.key != key else []
     capabilities, prefix = context.destination.capabilities, context.naming.prefix
-    before, taken = Catalog.of([table]), Catalog.of([after.by_ref[table.ref]])
-    made = plan(decisions, before, taken, there, target, capabilities, prefix=prefix)
-    if made.refused:
-        raise IllegalChange(f"{table.path}: {next(iter(made.refused.values()))}", hint="nothing was changed")
-    if way != "rekey" and (old := there.get(ref)) is not None:
-        replacement = _with_narrower_types(made.target.by_ref[ref], target.by_ref[ref])
-        made = replace(made, steps=(step(ref, TableReplaced(old, replacement)),), target=made.target.put(replacement))
-    whole = recorded_tables(context, made.target)
-    return replace(made, base_accepted=fingerprint(found.accepted), after=after, target=whole)
+    before, now_alone = Catalog.of([table]), Catalog.of([after.by_ref[table.ref]])
+    key_plan = plan(decisions, before, now_alone, existing, target, capabilities, prefix=prefix)
+    if key_plan.refused:
+        raise IllegalChange(f"{table.path}: {next(iter(key_plan.refused.values()))}", hint="nothing was changed")
+    if way != "rekey" and (old := existing.get(ref)) is not None:
+        replacement = _with_narrower_types(key_plan.target.by_ref[ref], target.by_ref[ref])
+        key_plan = replace(
+            key_plan, steps=(step(ref, TableReplaced(old, replacement)),), target=key_plan.target.put(replacement)
+        )
+    whole = recorded_tables(context, key_plan.target)
+    return replace(key_plan, base_accepted=fingerprint(setting.accepted), after=after, target=whole)
 
 
 def _with_narrower_types(table: Table, accepted: Table) -> Table:
@@ -179,49 +183,49 @@ def _with_narrower_types(table: Table, accepted: Table) -> Table:
     return replace(table, columns=tuple(replace(c, type=types.get(c.name, c.type)) for c in table.columns))
 
 
-def carry_out(context: SyncContext, made: Rekeying, allowed: Sequence[str] = ()) -> tuple[int, Ref | None]:
+def carry_out(context: SyncContext, rekeying: Rekeying, allowed: Sequence[str] = ()) -> tuple[int, Ref | None]:
     """Do it as one run; answers the accepted version and where the old table is kept, if it is.
 
     Raises Blocked if rows would be lost or are emptied without `allowed` (patterns) naming the table, or if four_eyes
     want a second person; StalePlan if the accepted schema has moved since `prepare`.
     """
-    if why := made.blocker:
-        raise Blocked(why, hint=_instead(made))
-    path = made.table.path
-    if made.way == "clear" and not any(fnmatchcase(path, pattern) for pattern in allowed):
-        raise Blocked(f"{path} would be emptied: {made.rows:,} rows", hint=f"name it: --allow-destructive '{path}'")
-    what = f"{path}: key ({', '.join(made.key)}), {made.way}"
+    if why := rekeying.blocker:
+        raise Blocked(why, hint=_instead(rekeying))
+    path = rekeying.table.path
+    if rekeying.way == "clear" and not any(fnmatchcase(path, pattern) for pattern in allowed):
+        raise Blocked(f"{path} would be emptied: {rekeying.rows:,} rows", hint=f"name it: --allow-destructive '{path}'")
+    what = f"{path}: key ({', '.join(rekeying.key)}), {rekeying.way}"
     with two_people(context, "table set-key", what), claimed(context, "apply", paused_too=True) as run:
         context = replace(context, run=run)
-        if fingerprint(context.store.accepted.catalog(context.name)) != made.plan.base_accepted:
+        if fingerprint(context.store.accepted.catalog(context.name)) != rekeying.plan.base_accepted:
             raise StalePlan("the accepted schema has changed since this was shown", hint="run the command again")
-        ref = destination_ref(made.table, context.naming)
+        ref = destination_ref(rekeying.table, context.naming)
         context.destination.write.claim(ref, run.fence)
-        place, rows = _clone_old_rows(context, run, made, ref)
-        _want_rows(context, made)
+        place, rows = _clone_old_rows(context, run, rekeying, ref)
+        _want_rows(context, rekeying)
         crashpoint("apply.table.before")
-        version = apply_plan(context, run, made.plan, {})
-        if made.way == "rekey" and made.rows:
+        version = apply_plan(context, run, rekeying.plan, {})
+        if rekeying.way == "rekey" and rekeying.rows:
             give_new_key(context, path, run)
-        _accept(context, made, version, place, rows)
-        if made.way == "clear" and made.rows:
+        _accept(context, rekeying, version, place, rows)
+        if rekeying.way == "clear" and rekeying.rows:
             context.destination.write.overwrite(ref, (), Commit(run.id, run.fence))
         return version, place
 
 
-def _instead(made: Rekeying) -> str:
-    if made.counts.source.duplicates:
+def _instead(rekeying: Rekeying) -> str:
+    if rekeying.counts.source.duplicates:
         return "name more columns, or correct the rows at the source"
-    names = f"{argument(made.table.path)} {argument(','.join(made.key))}"
+    names = f"{argument(rekeying.table.path)} {argument(','.join(rekeying.key))}"
     return f"reload the table instead: `instep table set-key {names} --rebuild`"
 
 
-def _clone_old_rows(context: SyncContext, run: Run, made: Rekeying, ref: Ref) -> tuple[Ref | None, int]:
+def _clone_old_rows(context: SyncContext, run: Run, rekeying: Rekeying, ref: Ref) -> tuple[Ref | None, int]:
     """Return the old rows under a name of their own; the first that is free, or has these very rows."""
-    if made.way != "rebuild" or not made.rows:
+    if rekeying.way != "rebuild" or not rekeying.rows:
         return None, 0
     if (clones := context.destination.lifecycle.clones) is None:
-        raise Blocked(f"{context.destination.kind} cannot keep a copy of {made.table.path}", hint="use --clear")
+        raise Blocked(f"{context.destination.kind} cannot keep a copy of {rekeying.table.path}", hint="use --clear")
     stem = ref[1].encode()[:BYTES].decode(errors="ignore") + f"__before_{run.started:%Y%m%d}"
     for number in range(1, 100):
         place = ref[0], stem if number == 1 else f"{stem}_{number}"
@@ -231,33 +235,33 @@ def _clone_old_rows(context: SyncContext, run: Run, made: Rekeying, ref: Ref) ->
             continue
         return (place, rows) if rows is not None else (None, 0)
     raise Conflict(
-        f"{'.'.join(ref)} has too many copies", hint=f"purge some: `instep table purge {argument(made.table.path)}`"
+        f"{'.'.join(ref)} has too many copies", hint=f"purge some: `instep table purge {argument(rekeying.table.path)}`"
     )
 
 
-def _want_rows(context: SyncContext, made: Rekeying) -> None:
+def _want_rows(context: SyncContext, rekeying: Rekeying) -> None:
     """Request the rows of a stream's table before its own are deleted: a crash in between must not take its next
     rows for all of them. A database is read."""
-    if made.way == "rekey" or not isinstance(context.source, Streams):
+    if rekeying.way == "rekey" or not isinstance(context.source, Streams):
         return
-    change = made.settles[0].id if made.settles else ""
+    change = rekeying.settles[0].id if rekeying.settles else ""
     with context.transaction():
-        why = f"its key is ({', '.join(made.key)}) now"
-        context.store.backfills.request(context.name, made.table.ref, why=why, change=change, instead=bool(change))
+        why = f"its key is ({', '.join(rekeying.key)}) now"
+        context.store.backfills.request(context.name, rekeying.table.ref, why=why, change=change, instead=bool(change))
 
 
-def _accept(context: SyncContext, made: Rekeying, version: int, place: Ref | None, rows: int) -> None:
+def _accept(context: SyncContext, rekeying: Rekeying, version: int, place: Ref | None, rows: int) -> None:
     """Record the choice, the copy and the changes that it answers, in one transaction."""
-    store, ref = context.store, made.table.ref
+    store, ref = context.store, rekeying.table.ref
     with context.transaction():
-        if made.own:
+        if rekeying.own:
             store.choices.drop(context.name, ref, "key")
         else:
-            store.choices.set(context.name, ref, "key", made.key, who=context.who)
+            store.choices.set(context.name, ref, "key", rekeying.key, who=context.who)
         if place is not None:
-            store.copies.add(context.name, ref, place, why=f"before the key ({', '.join(made.key)})", rows=rows)
-        close_changes(context, made.settles)
-        store.events.add(KeyChosen(context.name, made.table.path, made.key, made.way, context.who, version))
+            store.copies.add(context.name, ref, place, why=f"before the key ({', '.join(rekeying.key)})", rows=rows)
+        close_changes(context, rekeying.settles)
+        store.events.add(KeyChosen(context.name, rekeying.table.path, rekeying.key, rekeying.way, context.who, version))
 
 
 def offers(path: str, counts: KeyCount) -> list[str]:
@@ -282,8 +286,10 @@ class SetKey(Work):
     def prepare(self, context: SyncContext, request: SetKeyRequest) -> Preview:
         """Count what shares the key. `detail` has what was `counted`, `why_not` (what keeps it from being done) and the
         ways that there are."""
-        made = prepare(context, request.table, request.key, request.way, self.engine)
-        return Preview(context.name, request, made.document(), made.lines, made.summary(), prepared=made)
+        rekeying = prepare(context, request.table, request.key, request.way, self.engine)
+        return Preview(
+            context.name, request, rekeying.document(), rekeying.lines, rekeying.summary(), prepared=rekeying
+        )
 
     def execute(self, context: SyncContext, preview: Preview, allow: Sequence[str]) -> Mapping[str, Any]:
         """Set the key; return the accepted version, and where the old table is kept as a copy, if it is."""
@@ -298,7 +304,7 @@ class KeyReport:
     review: str
     table: str
     counts: KeyCount | None
-    """Counts of the new key, or of the old one where the source has none any more; None with `why_not`."""
+    """Counts of the new key, or of the old one where the source no longer has one; None with `why_not`."""
     offers: tuple[str, ...] = ()
     why_not: str = ""
 

@@ -35,7 +35,6 @@ from instep.schema.planning.naming import destination_ref
 from instep.schema.planning.projection import pair_tables
 from instep.schema.selection.overrides import SelectionSides, sides
 from instep.schema.selection.selection import column_is_on, hashed, is_on
-from instep.suggest import unknown_table
 from instep.sync.context import Ref, SyncContext
 from instep.sync.quarantine.quarantine import quarantined_counts
 from instep.sync.query import first_rows
@@ -55,8 +54,8 @@ class SchemaSides:
     @property
     def new(self) -> Iterator[Table]:
         """Return the tables of the source that are selected, and not accepted."""
-        known = {table.ref for table in self.pairs.values()}
-        return (t for t in self.source.tables if t.ref not in known and is_on(self.selection.now, t)[0])
+        paired = {table.ref for table in self.pairs.values()}
+        return (t for t in self.source.tables if t.ref not in paired and is_on(self.selection.now, t)[0])
 
 
 @dataclass(frozen=True)
@@ -88,12 +87,12 @@ class Tables(DirectWork):
         schemas, notes = _schemas(context), list[str]()
         chosen = _chosen(context, schemas, request.table)
         with context.destination_open():
-            there = _at_destination(context, [t for t in chosen if t.alias])
+            at_destination = _at_destination(context, [t for t in chosen if t.alias])
             records = _records(context, _quarantined(context, request.table, notes))
-            found = [_summary(context, schemas, there, records, table) for table in chosen]
-            columns = tuple(_columns(context, schemas, there, chosen[0])) if request.table else ()
-            preview = _preview(context, found[0], chosen[0], request.preview) if request.preview else None
-        return TablesResult(context.name, tuple(found), columns, tuple(notes), preview)
+            summaries = [_summary(context, schemas, at_destination, records, table) for table in chosen]
+            columns = tuple(_columns(context, schemas, at_destination, chosen[0])) if request.table else ()
+            preview = _preview(context, summaries[0], chosen[0], request.preview) if request.preview else None
+        return TablesResult(context.name, tuple(summaries), columns, tuple(notes), preview)
 
 
 def _schemas(context: SyncContext) -> SchemaSides:
@@ -106,10 +105,8 @@ def _schemas(context: SyncContext) -> SchemaSides:
 
 def _chosen(context: SyncContext, schemas: SchemaSides, path: str) -> list[Table]:
     """Return the tables that are asked for, by path: the accepted ones, and those that are selected and are not."""
-    known = {table.path: table for table in (*schemas.new, *schemas.accepted.tables)}
-    if path and path not in known:
-        raise unknown_table(f"connection {context.name} has no table {path}", path, known)
-    return [known[path]] if path else [known[one] for one in sorted(known)]
+    tables = {table.path: table for table in (*schemas.new, *schemas.accepted.tables)}
+    return [context.table(path, tables.values())] if path else [tables[name] for name in sorted(tables)]
 
 
 def _at_destination(context: SyncContext, tables: Iterable[Table]) -> DestinationState:
@@ -135,10 +132,10 @@ def _quarantined(context: SyncContext, path: str, notes: list[str]) -> Mapping[s
 
 def _records(context: SyncContext, quarantined: Mapping[str, int] | None) -> TableRecords:
     store, last = context.store, context.store.runs.latest_tables(context.name)
-    runs = store.runs.get_many({one.run for one in last.values()})
+    runs = store.runs.get_many({backfill.run for backfill in last.values()})
     backfills: dict[Ref, tuple[str, ...]] = {}
-    for one in store.backfills.waiting(context.name):
-        backfills[one.table] = (*backfills.get(one.table, ()), one.column or "*")
+    for backfill in store.backfills.waiting(context.name):
+        backfills[backfill.table] = (*backfills.get(backfill.table, ()), backfill.column or "*")
     return TableRecords(last, runs, tuple(store.pauses.active(context.name)), backfills, quarantined)
 
 
@@ -146,7 +143,7 @@ def _summary(
     context: SyncContext, schemas: SchemaSides, stored: DestinationState, records: TableRecords, table: Table
 ) -> TableSummary:
     ref = destination_ref(table, context.naming) if table.alias else None
-    made, size = (stored.tables.get(ref), stored.sizes.get(ref, TableSize())) if ref else (None, TableSize())
+    existing, size = (stored.tables.get(ref), stored.sizes.get(ref, TableSize())) if ref else (None, TableSize())
     source = schemas.pairs.get(table.ref) if table.alias else table
     mode, trouble = _mode(context, table)
     last = records.last.get(table.ref)
@@ -160,7 +157,7 @@ def _summary(
         key=table.key,
         rows=size.rows,
         bytes=size.bytes,
-        columns=sum(not _is_system(context, column) for column in made.columns) if made else 0,
+        columns=sum(not _is_system(context, column) for column in existing.columns) if existing else 0,
         last_run=_last(records, last),
         quarantined=None if records.quarantined is None else records.quarantined.get(table.path, 0),
         paused=next((p.reason for p in records.pauses if p.table in (None, table.ref)), None),
@@ -203,16 +200,16 @@ def _columns(
     context: SyncContext, schemas: SchemaSides, stored: DestinationState, table: Table
 ) -> Iterator[TableColumn]:
     """Yield the accepted columns in order, then those of the source alone, then those of the destination alone."""
-    made = stored.tables.get(destination_ref(table, context.naming)) if table.alias else None
+    existing = stored.tables.get(destination_ref(table, context.naming)) if table.alias else None
     accepted = table.columns if table.alias else ()
     source = schemas.pairs.get(table.ref) if table.alias else table
     fed = {old.name: new for old, new in pair_columns(table, source).same} if accepted and source else {}
-    since, at_destination = _first_seen(context, table), dict(made.by_name) if made else {}
+    since, at_destination = _first_seen(context, table), dict(existing.by_name) if existing else {}
     for column in accepted:
         from_source, to = fed.get(column.name), at_destination.pop(column.alias or column.name, None)
         yield _column(column, from_source, to, _status(schemas, table, column, from_source), since.get(column.name))
-    taken = {column.name for column in fed.values()}
-    for column in (c for c in (source.columns if source else ()) if c.name not in taken):
+    fed_names = {column.name for column in fed.values()}
+    for column in (c for c in (source.columns if source else ()) if c.name not in fed_names):
         on = column_is_on(schemas.selection.now, source or table, column)[0]
         yield _column(column, column, None, "new" if on else "off")
     for column in at_destination.values():
@@ -234,16 +231,16 @@ def _status(schemas: SchemaSides, table: Table, column: Column, source: Column |
 def _column(
     column: Column,
     source: Column | None,
-    made: Column | None,
+    existing: Column | None,
     status: ColumnHandling,
     since: datetime | None = None,
 ) -> TableColumn:
     return TableColumn(
         column=column.name,
-        destination=made.name if made else None,
+        destination=existing.name if existing else None,
         source_type=(source.native or str(source.type)) if source else None,
-        destination_type=str(made.type) if made else None,
-        nullable=(made or source or column).nullable,
+        destination_type=str(existing.type) if existing else None,
+        nullable=(existing or source or column).nullable,
         key=column.key,
         status=status,
         since=since,

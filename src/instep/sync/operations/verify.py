@@ -61,7 +61,7 @@ class VerifyResult:
     discarded: int = 0
     """Values and rows of the source that a person has let go from quarantine."""
     stale: int = 0
-    """Held values and rows that the source does not have any more."""
+    """Held values and rows that the source no longer has."""
     skipped: str = ""
     """Pending change, with its id, for which the table waits and was not compared."""
     engine: str = ""
@@ -115,10 +115,10 @@ def verify(
     verdicts = []
     with context.source.snapshot() as snapshot:
         detection = detect(context, snapshot.discover())
-        found, missing = selected_reads(context, detection)
-        closed = {**faulty_filters(context, snapshot, found), **detection.denied}
+        reads, missing = selected_reads(context, detection)
+        closed = {**faulty_filters(context, snapshot, reads), **detection.denied}
         waiting, unread = waiting_tables(context, detection), dict(detection.discovery.unread)
-        for number, read in enumerate(r for r in found if not only or r.table.path in only):
+        for number, read in enumerate(r for r in reads if not only or r.table.path in only):
             if skipped := waiting.get(read.table.ref):
                 verdicts.append(_skipped(read.table.path, skipped))
                 continue
@@ -139,8 +139,8 @@ def verify(
             result = VerifyResult(gone.table.path, False, 0, 0, (gone.why,), compared=False)
             verdicts.append(result if lost else _skipped(gone.table.path, waiting.get(gone.table.ref, gone.why)))
     for name in sorted(only - {v.table for v in verdicts}):
-        known = [t.path for t in context.store.accepted.catalog(context.name).tables]
-        raise unknown_table(f"connection {context.name} has no table {name}", name, known)
+        paths = [t.path for t in context.store.accepted.catalog(context.name).tables]
+        raise unknown_table(f"connection {context.name} has no table {name}", name, paths)
     return verdicts
 
 
@@ -148,7 +148,7 @@ def waiting_tables(context: SyncContext, detection: DetectionResult) -> dict[Ref
     """Return accepted tables that are not loaded because a change of theirs is blocked, and which."""
     places = TableRenames.of(detection.decisions)
     paused = {p.table: p for p in context.store.pauses.active(context.name) if p.table and p.change}
-    found = {ref: f"pending change {p.change}: {p.reason}" for ref, p in paused.items() if ref is not None}
+    waiting = {ref: f"pending change {p.change}: {p.reason}" for ref, p in paused.items() if ref is not None}
     stopped = {*detection.unkeyed(moved=False), *detection.replaced, *detection.drift.stopped(detection.decisions)}
     kinds = ("table.removed", "table.replaced", "destination.drifted", *KEYS)
     for decision in detection.decisions:
@@ -157,10 +157,10 @@ def waiting_tables(context: SyncContext, detection: DetectionResult) -> dict[Ref
         if decision.applied or decision.change.kind not in kinds or not stops:
             continue
         review = detection.reviews.get(key(decision.change))
-        found.setdefault(
+        waiting.setdefault(
             ref, f"pending change {review.id if review else ''}: {describe(decision.change)}".replace(" :", ":")
         )
-    return found
+    return waiting
 
 
 def _skipped(path: str, why: str) -> VerifyResult:
@@ -189,9 +189,9 @@ def _verify(
     with quarantined_columns(read.table.path, {c.name: c.alias or c.name for c in read.table.columns}) as unfit:
         sides = table_sides(context, snapshot, read, number, unfit.hashes)
         on_rows = telling(progress, read.table.path, "verifying")
-        found = _compared(context, read, columns, sides, engine, on_rows, unfit, keys=keys)
+        result = _compared(context, read, columns, sides, engine, on_rows, unfit, keys=keys)
         quarantined = count_quarantined(context, read.table, unfit)
-    return replace(with_quarantined(found, unfit.rejected, quarantined), engine=str(engine.use))
+    return replace(with_quarantined(result, unfit.rejected, quarantined), engine=str(engine.use))
 
 
 def with_quarantined(result: VerifyResult, rejected: int, quarantined: QuarantineCount) -> VerifyResult:
@@ -231,16 +231,16 @@ def _compared(
     path, buckets = read.table.path, source.differing(destination)
     if not buckets:
         return VerifyResult(path, True, source.rows, destination.rows)
-    found, differing = _differing(read, sides, source, destination, buckets, engine)
-    extras = found.pop(EXTRA, (0, []))[0] if keeps_rows(context, read) else 0
-    if extras and not found:
+    examples, differing = _differing(read, sides, source, destination, buckets, engine)
+    extras = examples.pop(EXTRA, (0, []))[0] if keeps_rows(context, read) else 0
+    if extras and not examples:
         return VerifyResult(path, True, source.rows, destination.rows, retained=extras)
     names = [columns[at] for at in differing]
     shown = {c.name: c.alias or c.name for c in read.table.columns}
     lacking = [text for _, name, text in incomplete_columns(context, [read.table.ref]) if shown[name] in names]
     lines = [f"columns that differ: {', '.join(names)}"] if names else ["the same values are in other rows"]
     lines = [] if extras else lines  # every column differs by the rows that are kept
-    for what, (count, some) in found.items():
+    for what, (count, some) in examples.items():
         difference = f"{what} ({count:,} rows)"
         lines += [f"{difference}: key {key}" for key in some] if keys else [difference]
     return VerifyResult(path, False, source.rows, destination.rows, (*lines, *lacking), retained=extras)
@@ -252,9 +252,9 @@ def _differing(
     """Return how many rows of these buckets are on one side only, differ, or are not as many on both sides, with the
     first keys of them, and the places of columns whose values differ. Without any rows, but for those that are only in
     the destination, both sides hold the same rows of the same keys."""
-    here, there = sides.source_of(source, buckets), sides.destination
-    ours = here.rows(engine, buckets, share=source.share(buckets), columns=True)
-    theirs = there.rows(engine, buckets, share=destination.share(buckets), columns=True)
+    source_side, destination_side = sides.source_of(source, buckets), sides.destination
+    ours = source_side.rows(engine, buckets, share=source.share(buckets), columns=True)
+    theirs = destination_side.rows(engine, buckets, share=destination.share(buckets), columns=True)
     with row_comparison(read) as row_comparisons:
         sums = zip_longest(
             row_comparisons.load("source", ours), row_comparisons.load("destination", theirs), fillvalue=0

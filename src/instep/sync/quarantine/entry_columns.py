@@ -21,18 +21,18 @@ class EntryColumns:
         self._table, self._schema = table, schema
         self._by_alias = {c.alias or c.name: c for c in table.columns}
         self._by_name = ColumnTreatments(context, table)
-        self._found: dict[tuple[str, str], Column | None] = {}
+        self._columns: dict[tuple[str, str], Column | None] = {}
         self._treatments: dict[tuple[str, str], Treatment] = {}
 
     def column(self, path: str, entry: QuarantineEntry) -> Column | None:
-        """Return what was the accepted column `path` when the entry was quarantined; None if there is none any more."""
+        """Return what was the accepted column `path` when the entry was quarantined; None if it no longer exists."""
         place = path, entry.fields
-        if place not in self._found:
+        if place not in self._columns:
             recorded = json.loads(entry.fields).get(path, 0)
-            known = self._table.by_name.get(path)
-            name = self._by_id.get(recorded) or ((known.alias or known.name) if known else "")
-            self._found[place] = self._by_alias.get(name)
-        return self._found[place]
+            accepted = self._table.by_name.get(path)
+            name = self._by_id.get(recorded) or ((accepted.alias or accepted.name) if accepted else "")
+            self._columns[place] = self._by_alias.get(name)
+        return self._columns[place]
 
     def treatment(self, path: str, entry: QuarantineEntry) -> Treatment:
         """Return how the values of that column are treated, by all of its names: that of the entry, too, unless another
@@ -41,8 +41,8 @@ class EntryColumns:
         if place not in self._treatments:
             column = self.column(path, entry)
             names = {path} - self._table.by_name.keys() if column else {path}
-            found = [self._by_name.of(name) for name in (names | {column.name} if column else names)]
-            self._treatments[place] = Treatment(all(t.is_on for t in found), any(t.is_hashed for t in found))
+            treatments = [self._by_name.of(name) for name in (names | {column.name} if column else names)]
+            self._treatments[place] = Treatment(all(t.is_on for t in treatments), any(t.is_hashed for t in treatments))
         return self._treatments[place]
 
     @cached_property

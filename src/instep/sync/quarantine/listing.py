@@ -49,14 +49,14 @@ class QuarantineItems(QueryWork):
     ) -> Sequence[QuarantineItem]:
         """Return entries in the order of their places. Raises InstepError for a table that there is not."""
         self._opened = opened = context.open_connection(context.connection(query.connection))
-        self._places, found = _places(opened, query.table), list[QuarantineItem]()
+        self._places, items = _places(opened, query.table), list[QuarantineItem]()
         for place in self._places:
             table = place.table.path
-            if len(found) >= limit or (after is not None and table < after[0]):
+            if len(items) >= limit or (after is not None and table < after[0]):
                 continue
             behind = (after[1], after[2]) if after is not None and after[0] == table else None
-            found += _page(opened, place, query, behind, limit - len(found))
-        return found
+            items += _page(opened, place, query, behind, limit - len(items))
+        return items
 
     def place(self, item: QuarantineItem) -> tuple[str, datetime, str]:
         """Return the entry's table, moment and id."""
@@ -82,12 +82,12 @@ class QuarantineCounting(QueryWork):
             with place.stored(opened, COUNTED) as stored:
                 counts = stored.counts(_filter(query))
                 unreadable += [f"{place.table.path}: {name}" for name in stored.broken]
-            newest += [one.newest for one in counts]
+            newest += [row.newest for row in counts]
             groups += [
                 QuarantineGroup(
-                    place.table.path, one.column, one.reason, one.change, cast(EntryStatus, one.status), one.count
+                    place.table.path, row.column, row.reason, row.change, cast(EntryStatus, row.status), row.count
                 )
-                for one in counts
+                for row in counts
             ]
         total = sum(group.count for group in groups)
         return QuarantineCounts(total, max(newest, default=None), tuple(groups), tuple(unreadable))
@@ -103,8 +103,8 @@ class QuarantineLookup(QueryWork):
 
 
 def _places(context: Any, table: str | None) -> list[QuarantinePlace]:
-    found = quarantine_places(context, [table] if table is not None else [])
-    return sorted(found, key=lambda place: place.table.path)
+    places = quarantine_places(context, [table] if table is not None else [])
+    return sorted(places, key=lambda place: place.table.path)
 
 
 def _filter(query: ListQuarantined | CountQuarantined) -> EntryFilter:

@@ -50,16 +50,16 @@ def _with_new_key(
         elif (old := _old_key(columns, entry)) is not None:
             by_key[tuple(old.values)].append(old)
     for some in by_key.values():
-        keys = pa.table({n: pa.concat_arrays([one.values[n] for one in some]) for n in some[0].values})
+        keys = pa.table({n: pa.concat_arrays([old_key.values[n] for old_key in some]) for n in some[0].values})
         keys = keys.group_by(keys.column_names).aggregate([]).select(keys.column_names)
         rows = context.destination.write.lookup_rows(place.ref, keys).rows
         texts = {n: to_text(rows.column(n).combine_chunks()).to_pylist() for n in columns.key}
-        found = dict(zip(_tuples(rows, keys.column_names), range(len(rows)), strict=True))
-        for one in some:
-            at = found.get(tuple(value[0].as_py() for value in one.values.values()))
+        index = dict(zip(_tuples(rows, keys.column_names), range(len(rows)), strict=True))
+        for old_key in some:
+            at = index.get(tuple(value[0].as_py() for value in old_key.values.values()))
             if at is None or any(texts[n][at] is None for n in columns.key):
                 continue
-            yield _renamed(one.entry, {names[n]: texts[n][at] for n in columns.key})
+            yield _renamed(old_key.entry, {names[n]: texts[n][at] for n in columns.key})
 
 
 def _whole_row(
@@ -91,7 +91,7 @@ class _OldKey:
 
 
 def _old_key(columns: ColumnsNow, entry: QuarantineEntry) -> _OldKey | None:
-    """Return the earlier key of a value; None if it has the key of today, or its own cannot be read any more."""
+    """Return the earlier key of a value; None if it has the key of today, or its own can no longer be read."""
     try:
         texts = columns.placed(json.loads(entry.key), entry)
         if not texts or set(texts) == set(columns.key) or None in texts.values():

@@ -82,9 +82,9 @@ def quarantine_places(
     """Yield the quarantines of all tables or of those with these paths. `run`: the one that asks, for which what dead
     runs left is removed first. `idle`: no run is alive, so that one that has not ended is dead. Raises InstepError for
     an unknown table."""
-    known = context.store.runs.history(context.name, limit=MOST_RUNS)
-    running = {r.id for r in known if r.status == "running" and not idle}
-    ended_badly = [r for r in known if r.status != "done" and r.id not in running]
+    runs = context.store.runs.history(context.name, limit=MOST_RUNS)
+    running = {r.id for r in runs if r.status == "running" and not idle}
+    ended_badly = [r for r in runs if r.status != "done" and r.id not in running]
     dead = dead_runs(context, run) if run is not None else []
     for table, ref in _tables(context, only):
         state = context.destination.schema.state(ref)
@@ -103,19 +103,19 @@ def quarantined_counts(context: SyncContext, only: Collection[str] = ()) -> dict
 
 def counts_of(context: SyncContext, places: Iterable[QuarantinePlace]) -> dict[str, int]:
     """Return `quarantined_counts` of these quarantines."""
-    found, known = dict[str, int](), context.store.quarantines.of(context.name)
+    counts, cached = dict[str, int](), context.store.quarantines.of(context.name)
     for place in places:
         uri, files = place.target.quarantine, place.files()
         if not files:
             continue
         digest_of_files = sha256("\n".join(files).encode()).hexdigest()
-        if (count := known.get((uri, digest_of_files))) is None:
+        if (count := cached.get((uri, digest_of_files))) is None:
             count, read = count_waiting(uri, place.target.io, place.ignored)
             if sorted(read) == files:  # none came or went meanwhile, and all could be read
                 context.store.quarantines.save(context.name, uri, digest_of_files, count)
         if count:
-            found[place.table.path] = count
-    return found
+            counts[place.table.path] = count
+    return counts
 
 
 def _tables(context: SyncContext, only: Collection[str]) -> list[tuple[Table, Ref]]:
@@ -126,8 +126,8 @@ def _tables(context: SyncContext, only: Collection[str]) -> list[tuple[Table, Re
         raise unknown_table(f"connection {context.name} has no table {path}", path, accepted)
     refs = {destination_ref(t, context.naming): t.ref for path, t in accepted.items() if not only or path in only}
     foreign = context.destination.schema.foreign(refs)
-    there = context.destination.schema.inspect(ref for ref in refs if ref not in foreign)
-    whole = ((document.table(refs[t.ref]), t.ref) for t in there.tables)
+    existing = context.destination.schema.inspect(ref for ref in refs if ref not in foreign)
+    whole = ((document.table(refs[t.ref]), t.ref) for t in existing.tables)
     return [(table, ref) for table, ref in whole if table is not None]
 
 
@@ -143,8 +143,8 @@ class Guard:
         key = self._object(entry.key, entry)
         original = entry.original
         if original is not None:
-            one = entry.column
-            original = self._text(one, original, entry) if one else self._object(original, entry)
+            column = entry.column
+            original = self._text(column, original, entry) if column else self._object(original, entry)
         return entry if (key, original) == (entry.key, entry.original) else replace(entry, key=key, original=original)
 
     def _object(self, text: str, entry: QuarantineEntry) -> str:
@@ -183,11 +183,11 @@ def discard(
         chosen = resolved(context, places, ids) if ids else None
         count, gone = 0, list[str]()
         for place in places:
-            with place.stored(context) as found:
-                here, first = found.discard(EntryFilter(until=until), chosen)
-                if here:
-                    found.put_together(run.id, 0)
-            count, gone = count + here, [*gone, *first]
+            with place.stored(context) as stored:
+                discarded, first = stored.discard(EntryFilter(until=until), chosen)
+                if discarded:
+                    stored.put_together(run.id, 0)
+            count, gone = count + discarded, [*gone, *first]
         return DiscardReport(count, tuple(gone[:FIRST_IDS]))
 
 
@@ -196,8 +196,8 @@ def _named(tables: Collection[str], ids: Collection[str], until: datetime | None
     if not ids:
         end = f" until {until.isoformat()}" if until else ""
         return f"all of {', '.join(sorted(tables)) or 'every table'}{end}"
-    known = ",".join(sorted(ids))
-    return known if len(ids) <= 3 else f"{len(ids):,} entries ({sha256(known.encode()).hexdigest()[:12]})"
+    listed = ",".join(sorted(ids))
+    return listed if len(ids) <= 3 else f"{len(ids):,} entries ({sha256(listed.encode()).hexdigest()[:12]})"
 
 
 def of_row(context: SyncContext, table: str, key: Mapping[str, str | None]) -> list[str]:
@@ -205,11 +205,11 @@ def of_row(context: SyncContext, table: str, key: Mapping[str, str | None]) -> l
 
     Raises RunInProgress while a run of the connection is alive, whose entries are not known yet."""
     context.store.runs.check_idle(context.name)
-    found, only = list[str](), _may_be_of(context, key)
+    ids, only = list[str](), _may_be_of(context, key)
     for place in quarantine_places(context, [table], idle=True):
         with place.stored(context, only=only) as stored:
-            found += [e.id for entries in stored.batches() for e in entries if _is_of(context, e, key)]
-    return found
+            ids += [e.id for entries in stored.batches() for e in entries if _is_of(context, e, key)]
+    return ids
 
 
 def _may_be_of(context: SyncContext, key: Mapping[str, str | None]) -> pc.Expression | None:
@@ -219,8 +219,8 @@ def _may_be_of(context: SyncContext, key: Mapping[str, str | None]) -> pc.Expres
     if not text:
         return None
     forms = sorted({compact_json(text)[1:-1], json.dumps(text)[1:-1], digest(text, context.salt)})
-    found = [pc.match_substring(pc.field("key"), form) for form in forms]
-    return reduce(operator.or_, found)
+    matches = [pc.match_substring(pc.field("key"), form) for form in forms]
+    return reduce(operator.or_, matches)
 
 
 def erase(context: SyncContext, table: str, ids: Collection[str]) -> int:
@@ -235,11 +235,11 @@ def erase(context: SyncContext, table: str, ids: Collection[str]) -> int:
 
 def _keys(context: SyncContext, table: str, ids: Collection[str]) -> list[str]:
     only = pc.field("id").isin(pa.array(sorted(ids), pa.string()))
-    found = list[str]()
+    keys = list[str]()
     for place in quarantine_places(context, [table]):
         with place.stored(context, only=only) as stored:
-            found += [e.key for entries in stored.batches() for e in entries]
-    return found
+            keys += [e.key for entries in stored.batches() for e in entries]
+    return keys
 
 
 def rows_of(keys: Iterable[str], salt: bytes) -> int:
@@ -248,8 +248,8 @@ def rows_of(keys: Iterable[str], salt: bytes) -> int:
     A row that was held before and after its key got another column, or its key was hashed, is one: a key that is a part
     of another one counts as that one.
     """
-    known = {frozenset((name, _hash(text, salt)) for name, text in json.loads(key).items()) for key in keys}
-    return sum(not any(one < other for other in known) for one in known)
+    rows = {frozenset((name, _hash(text, salt)) for name, text in json.loads(key).items()) for key in keys}
+    return sum(not any(row < other for other in rows) for row in rows)
 
 
 def _hash(text: str | None, salt: bytes) -> str | None:
@@ -260,9 +260,9 @@ def _erase(context: SyncContext, table: str, ids: Collection[str]) -> int:
     with claimed(context, "discard", paused_too=True) as run:
         count = 0
         for place in quarantine_places(context, [table], run):
-            with place.stored(context) as found:
-                if gone := found.erase(ids):
-                    found.put_together(run.id, 0)
+            with place.stored(context) as stored:
+                if gone := stored.erase(ids):
+                    stored.put_together(run.id, 0)
             count += gone
         return count
 
@@ -307,8 +307,8 @@ def resolved(context: SyncContext, places: Iterable[QuarantinePlace], ids: Colle
     """Return the whole ids of those that start so; InstepError if one starts none, or several."""
     counts, whole = Counter[str](), dict[str, str]()
     for place in places:
-        with place.stored(context, COUNTED) as found:
-            for prefix, (count, id) in found.starting(ids).items():
+        with place.stored(context, COUNTED) as stored:
+            for prefix, (count, id) in stored.starting(ids).items():
                 counts[prefix] += count
                 whole[prefix] = id
     for id in ids:
@@ -326,10 +326,10 @@ def expire(context: SyncContext, run: Run) -> int:
     gone, days = 0, context.destination.quarantine_days
     with suppress(InstepError):
         for place in quarantine_places(context):
-            with place.stored(context) as found:
+            with place.stored(context) as stored:
                 limit = run.started - timedelta(days=days) if days else None
-                old = found.count_older(limit) if limit else 0
-                if old or len(found.files) > 1:
-                    found.put_together(run.id, 0, limit)
+                old = stored.count_older(limit) if limit else 0
+                if old or len(stored.files) > 1:
+                    stored.put_together(run.id, 0, limit)
                 gone += old
     return gone

@@ -138,7 +138,7 @@ class ColumnsNow:
         """Return the destination's name of what was the accepted column `path` when the entry was held."""
         column = self.columns.column(path, entry)
         if column is None:
-            raise StillInvalid(f"there is no column {path} any more")
+            raise StillInvalid(f"column {path} no longer exists")
         return column.alias or column.name
 
     def check_key(self) -> None:
@@ -236,16 +236,16 @@ class Rejoined:
         return bool(self.rows) or len(self.inserted) > 0
 
 
-def rejoin(made: Recast, lookup: RowLookup, schema: pa.Schema, prefix: str, now: datetime | None = None) -> Rejoined:
+def rejoin(recast: Recast, lookup: RowLookup, schema: pa.Schema, prefix: str, now: datetime | None = None) -> Rejoined:
     """Return what becomes of the entries; `now` is the moment of the run."""
     work = _RejoinBatches(lookup, schema, prefix, now or datetime.now(UTC))
     by_place: dict[tuple[int, str], list[Cell]] = defaultdict(list)
-    for cell in made.cells:
+    for cell in recast.cells:
         by_place[cell.number, cell.column].append(cell)
     for (number, column), cells in by_place.items():
         work.cells(number, column, sorted(cells, key=lambda c: c.entry.at))
     by_number: dict[int, list[RefusedRow]] = defaultdict(list)
-    for row in made.rows:
+    for row in recast.rows:
         by_number[row.number].append(row)
     for number, rows in by_number.items():
         work.resolve_rows(number, sorted(rows, key=lambda r: r.entry.at))
@@ -258,7 +258,7 @@ class _RejoinBatches:
     schema: pa.Schema
     prefix: str
     now: datetime
-    found: dict[int, list[int]] = field(default_factory=dict)
+    places: dict[int, list[int]] = field(default_factory=dict)
     ended: set[int] = field(default_factory=set)
     fills: dict[int, dict[str, Cell]] = field(default_factory=dict)
     inserts: list[RefusedRow] = field(default_factory=list)
@@ -270,7 +270,7 @@ class _RejoinBatches:
             if current and not current[at]:
                 self.ended.add(number)
             else:
-                self.found.setdefault(number, []).append(at)
+                self.places.setdefault(number, []).append(at)
         self.notes = self.lookup.rows.column(f"{self.prefix}meta").to_pylist() if self._has("meta") else []
 
     def _has(self, role: str) -> bool:
@@ -280,7 +280,7 @@ class _RejoinBatches:
         """Settle all entries of one value, oldest first: only the last may be it."""
         *older, last = cells
         self.set_status("superseded", older)
-        places = self.found.get(number, [])
+        places = self.places.get(number, [])
         if len(places) > 1:
             self.leave_quarantined(last, "the table has several rows with this key")
         elif not places:
@@ -297,8 +297,8 @@ class _RejoinBatches:
                 self.fills.setdefault(at, {})[column] = cell
                 self.set_status("replayed", [cell])
         else:
-            there = value.is_valid and cell.value is not None and value.as_py() == cell.value[0].as_py()
-            self.set_status("replayed" if there else "superseded", [cell])
+            same = value.is_valid and cell.value is not None and value.as_py() == cell.value[0].as_py()
+            self.set_status("replayed" if same else "superseded", [cell])
 
     def is_noted(self, at: int, name: str) -> bool:
         return any(_is_hold(c, name) for c in _changes(self.notes[at] if self.notes else None))
@@ -307,7 +307,7 @@ class _RejoinBatches:
         """Settle refused rows; one that has come meanwhile is newer than what was refused."""
         *older, last = rows
         self.set_status("superseded", older)
-        if number in self.found or number in self.ended:
+        if number in self.places or number in self.ended:
             self.set_status("superseded", [last])
         else:
             self.inserts.append(last)

@@ -84,10 +84,10 @@ def replay(
 
 def _all(context: SyncContext, tables: Collection[str], column: str, run: Run | None) -> Iterator[Replayed]:
     for place in quarantine_places(context, tables, run):
-        with place.stored(context) as found:
-            if not (found.files or found.broken):
+        with place.stored(context) as stored:
+            if not (stored.files or stored.broken):
                 continue
-            work = _TableReplay(context, place, found, column, run)
+            work = _TableReplay(context, place, stored, column, run)
             if run is None:
                 yield work.preview()
             else:
@@ -111,7 +111,7 @@ class ReplayQuarantine(DirectWork):
     def run(self, context: SyncContext, request: ReplayQuarantineRequest) -> ReplayReport:
         """Replay quarantined values, or report what would be done."""
         done = replay(context, request.tables, request.column, dry_run=request.preview)
-        return ReplayReport(tuple(one.document() for one in done))
+        return ReplayReport(tuple(table.document() for table in done))
 
 
 @dataclass
@@ -121,7 +121,7 @@ class _TableReplay:
 
     context: SyncContext
     place: QuarantinePlace
-    found: StoredQuarantine
+    stored: StoredQuarantine
     column: str
     run: Run | None
 
@@ -141,23 +141,23 @@ class _TableReplay:
             for number, entries in enumerate(self._batches(), 1):
                 batch = self._carry_out(entries, run, number)
                 done = done.with_batch(batch)
-            if len(self.found.files) > self.read:
-                self.found.put_together(run.id, number + 1)
+            if len(self.stored.files) > self.read:
+                self.stored.put_together(run.id, number + 1)
         except InstepError as error:
-            reasons = self.found.reasons()
+            reasons = self.stored.reasons()
             return replace(done, held=sum(reasons.values()), reasons=reasons, error=str(error))
         return done
 
     def __post_init__(self) -> None:
-        self.read = len(self.found.files)
+        self.read = len(self.stored.files)
 
     def _batches(self) -> Iterator[list[QuarantineEntry]]:
         """Yield the entries, those of neighbouring keys together, so that most files have none of a batch's. Those that
         a person has let go still tell that older ones are not the last word."""
         target = self.place.target
-        self.found.divide(BATCH, places_of_rows(self.context, self.place.table, target.schema))
-        for number in range(self.found.buckets):
-            yield [e for e in self.found.bucket(number) if not self.column or e.column == self.column]
+        self.stored.divide(BATCH, places_of_rows(self.context, self.place.table, target.schema))
+        for number in range(self.stored.buckets):
+            yield [e for e in self.stored.bucket(number) if not self.column or e.column == self.column]
 
     def _carry_out(self, entries: Sequence[QuarantineEntry], run: Run, number: int) -> Rejoined:
         met, joined = self._rejoin(entries)
@@ -172,9 +172,9 @@ class _TableReplay:
             commit = Commit(run.id, run.fence, state.cursor, state.accepted)
             context.destination.write.update_rows(ref, met, change, commit)
             crashpoint("replay.commit.after")
-        known = {e.id: e for e in entries}
+        before = {e.id: e for e in entries}
         settled = {e.id: e for e in (*joined.replayed, *joined.superseded, *joined.stays)}
-        self.found.record_status([e for e in settled.values() if known[e.id] != e], run.id, number)
+        self.stored.record_status([e for e in settled.values() if before[e.id] != e], run.id, number)
         crashpoint("replay.batch")
         return joined
 
@@ -188,12 +188,12 @@ class _TableReplay:
 
     def _rejoin(self, entries: Sequence[QuarantineEntry]) -> tuple[RowLookup | None, Rejoined]:
         schema, now = self.place.target.schema, self.run.started if self.run else None
-        made = recast(self.context, self.place.table, schema, entries)
-        stays = tuple(e for e in made.stays if e.status == "held")
-        if not (any(c.entry.status == "held" for c in made.cells) or made.rows):
+        recasted = recast(self.context, self.place.table, schema, entries)
+        stays = tuple(e for e in recasted.stays if e.status == "held")
+        if not (any(c.entry.status == "held" for c in recasted.cells) or recasted.rows):
             return None, replace(Rejoined.nothing(schema), stays=stays)
-        met = self.context.destination.write.lookup_rows(self.place.ref, made.keys)
-        joined = rejoin(made, met, schema, self.context.naming.prefix, now)
+        met = self.context.destination.write.lookup_rows(self.place.ref, recasted.keys)
+        joined = rejoin(recasted, met, schema, self.context.naming.prefix, now)
         return met, replace(joined, stays=(*stays, *joined.stays))
 
 

@@ -36,7 +36,7 @@ class QuarantineCount:
     absent: int = 0
     """Values and rows that are in no quarantine."""
     stale: int = 0
-    """Entries of the quarantine whose value the source does not have any more."""
+    """Entries of the quarantine whose value the source no longer has."""
 
 
 @dataclass
@@ -75,19 +75,19 @@ def quarantined_columns(table: str, names: Mapping[str, str]) -> Iterator[Quaran
         yield QuarantinedColumns(QuarantineHashes(table, names), Path(folder))
 
 
-def count_quarantined(context: SyncContext, table: Table, found: QuarantinedColumns) -> QuarantineCount:
+def count_quarantined(context: SyncContext, table: Table, quarantined: QuarantinedColumns) -> QuarantineCount:
     """Compare what does not fit with what the table's quarantine holds, by key, column and original."""
-    if not found.count and not context.store.runs.has_quarantined(context.name):
+    if not quarantined.count and not context.store.runs.has_quarantined(context.name):
         return QuarantineCount()
     with in_duckdb() as db:
-        db.register("found_now", found.batches())
+        db.register("found_now", quarantined.batches())
         db.execute("CREATE TEMP TABLE here AS SELECT DISTINCT id, place, whole FROM found_now")
         db.register("batch", _ENTRIES.empty_table())
         db.execute("CREATE TEMP TABLE quarantined AS SELECT * FROM batch")
-        for batch in _entries(context, table, found.hashes.names):
+        for batch in _entries(context, table, quarantined.hashes.names):
             db.register("batch", batch)
             db.execute("INSERT INTO quarantined SELECT * FROM batch")
-        known = (
+        matched = (
             "SELECT h.id, h.whole, coalesce(a.status, b.status, '') AS status FROM here AS h "
             "LEFT JOIN (SELECT id, min(status) AS status FROM quarantined GROUP BY id) AS a USING (id) LEFT JOIN "
             "(SELECT DISTINCT place, status FROM quarantined WHERE status = 'held') AS b USING (place)"
@@ -95,7 +95,7 @@ def count_quarantined(context: SyncContext, table: Table, found: QuarantinedColu
         counted = {
             (whole, status): n
             for whole, status, n in db.execute(
-                f"SELECT whole, status, count(*) FROM ({known}) GROUP BY ALL"  # noqa: S608 - of this module
+                f"SELECT whole, status, count(*) FROM ({matched}) GROUP BY ALL"  # noqa: S608 - of this module
             ).fetchall()
         }
         [(stale,)] = db.execute(

@@ -22,7 +22,7 @@ from instep.sync.schema_changes.apply import make_plan
 
 def approving(context: SyncContext, reviews: Sequence[Review]) -> AnswerPreview:
     """Detect, and return what approving these changes of one connection adds to the plan. Raises Conflict if one of
-    them is not open any more, and StalePlan if its table has moved at the source or in the accepted schema since the
+    them is no longer open, and StalePlan if its table has moved at the source or in the accepted schema since the
     change was shown. The current state is recorded, so that it can be reviewed."""
     detection = detect_if_changed(context, count=False)
     now = record(context, detection, count=False)
@@ -30,8 +30,8 @@ def approving(context: SyncContext, reviews: Sequence[Review]) -> AnswerPreview:
         _check(review, now.get(review.key))
     answered = _assumed(context, detection, {r.key: replace(now[r.key], status="approved") for r in reviews})
     before, after = make_plan(context, detection), make_plan(context, answered)
-    known = {(s.table, s.text) for s in before.steps}
-    steps = tuple(s for s in after.steps if (s.table, s.text) not in known)
+    planned = {(s.table, s.text) for s in before.steps}
+    steps = tuple(s for s in after.steps if (s.table, s.text) not in planned)
     refused = {ref: why for ref, why in after.refused.items() if ref not in before.refused}
     chosen = _about(after.decisions, {r.key for r in reviews})
     lines = explain(replace(after, decisions=chosen, steps=steps, notes=(), refused=refused))
@@ -44,7 +44,9 @@ def plan_alone(context: SyncContext, change: Review) -> Plan:
     detection = detect_if_changed(context, count=False)
     now = record(context, detection, count=False)
     _check(change, now.get(change.key))
-    answers = {k: replace(one, status="approved" if one.id == change.id else "rejected") for k, one in now.items()}
+    answers = {
+        k: replace(answer, status="approved" if answer.id == change.id else "rejected") for k, answer in now.items()
+    }
     return make_plan(context, _assumed(context, detection, answers))
 
 
@@ -58,10 +60,10 @@ def keeping(context: SyncContext, reviews: Sequence[Review], status: ReviewStatu
     return AnswerPreview(tuple(explain(Plan("", "", chosen, (), Catalog(), Catalog()))))
 
 
-def check_approvals(context: SyncContext, made: Plan) -> None:
+def check_approvals(context: SyncContext, plan: Plan) -> None:
     """Raise StalePlan if a plan carries out an approval that was taken back, or that is about another state of its
     table than the one that is there now."""
-    approved = [d for d in made.decisions if d.applied and d.rule == "review"]
+    approved = [d for d in plan.decisions if d.applied and d.rule == "review"]
     if not approved:
         return
     now = detect_if_changed(context, count=False)
@@ -75,7 +77,7 @@ def check_approvals(context: SyncContext, made: Plan) -> None:
 
 
 def refuse_stale(detection: DetectionResult) -> None:
-    """Raise StalePlan if this detection found approvals that do not count any more."""
+    """Raise StalePlan if this detection found approvals that no longer count."""
     stale = [detection.reviews[k] for k in sorted(detection.stale)]
     if stale:
         raise StalePlan(
@@ -87,7 +89,7 @@ def refuse_stale(detection: DetectionResult) -> None:
 def _check(review: Review, now: Review | None) -> None:
     if review.status in EXISTING and (now is None or now.id != review.id):
         raise Conflict(
-            f"change {review.id} is not at the source any more: {review.summary}", hint="see `instep changes list`"
+            f"change {review.id} is no longer at the source: {review.summary}", hint="see `instep changes list`"
         )
     side = moved_side(review, now.tables_fingerprint) if now else ""
     if side:

@@ -1,7 +1,7 @@
 """Apply decided changes: first to the destination's schema, then to the accepted catalog.
 
 Steps are the difference between what the destination records and what the accepted catalog wants, so a crash
-between the two is repaired by the next run: the steps that were done are not there any more.
+between the two is repaired by the next run: the steps that were done are no longer there.
 """
 
 from __future__ import annotations
@@ -83,21 +83,21 @@ def make_plan(
     before, guards = detection.accepted, context.destination.schema.guards(refs)
     decisions, spared_decisions = retain_guarded(detection.decisions, before, context.naming, guards)
     detection = replace(detection, decisions=decisions)
-    made = _drawn(context, detection, guards, stuck)
+    plan = _drawn(context, detection, guards, stuck)
     read_again: frozenset[Ref] = frozenset()
-    if (unfit := unfit_columns(context, made, guards)) and (read_again := read_whole(context, made, unfit)):
-        made = _drawn(context, detection, guards, stuck, read_again)
-        unfit = unfit_columns(context, made, guards)
+    if (unfit := unfit_columns(context, plan, guards)) and (read_again := read_whole(context, plan, unfit)):
+        plan = _drawn(context, detection, guards, stuck, read_again)
+        unfit = unfit_columns(context, plan, guards)
     if unfit:
-        detection, others = hold_columns(context, detection, made, unfit)
-        made = _drawn(context, detection, guards, {**others, **stuck}, read_again)
-    made = replace(
-        made, notes=(*made.notes, *(DestinationDrifted(ref, text) for (ref, _), text in spared_decisions.items()))
+        detection, others = hold_columns(context, detection, plan, unfit)
+        plan = _drawn(context, detection, guards, {**others, **stuck}, read_again)
+    plan = replace(
+        plan, notes=(*plan.notes, *(DestinationDrifted(ref, text) for (ref, _), text in spared_decisions.items()))
     )
-    made = with_shards(context, made)
-    made = repaired(context, with_layouts(context, made), detection.drift, detection.decisions)
-    waiting = {*detection.drift.stopped(made.decisions), *_accepted(context, failing, detection.accepted, made.after)}
-    return replace(made, decisions=hold_tables(made.decisions, made.refused, waiting))
+    plan = with_shards(context, plan)
+    plan = repaired(context, with_layouts(context, plan), detection.drift, detection.decisions)
+    waiting = {*detection.drift.stopped(plan.decisions), *_accepted(context, failing, detection.accepted, plan.after)}
+    return replace(plan, decisions=hold_tables(plan.decisions, plan.refused, waiting))
 
 
 def _drawn(
@@ -117,8 +117,8 @@ def _drawn(
     after = Catalog.of(replace(t, generation=t.generation + (t.ref in read_again)) for t in after.tables)
     target = _desired(context, after)
     refs = sorted(_refs(context, before, after))
-    there, foreign = inspected(context, refs)
-    known = by_names(there) if detection.rebound else there
+    existing, foreign = inspected(context, refs)
+    by_name = by_names(existing) if detection.rebound else existing
     capabilities = context.destination.capabilities
     prefix = context.naming.prefix
     foreign = {
@@ -129,15 +129,15 @@ def _drawn(
         **others,
     }
     foreign |= lost_versions(context, decisions, before, after)
-    made = plan(decisions, before, after, known, target, capabilities, prefix=prefix, foreign=foreign)
-    if stuck := layout_violations(made, guards) | shared_offences(context, made):
-        made = plan(decisions, before, after, known, target, capabilities, prefix=prefix, foreign=foreign | stuck)
+    drawn = plan(decisions, before, after, by_name, target, capabilities, prefix=prefix, foreign=foreign)
+    if stuck := layout_violations(drawn, guards) | shared_offences(context, drawn):
+        drawn = plan(decisions, before, after, by_name, target, capabilities, prefix=prefix, foreign=foreign | stuck)
     remarks = tuple(f"{'.'.join(filter(None, ref))}: {text}" for ref, text in named.unchanged)
-    made = replace(made, remarks=(*remarks, *goes_on(context, after)))
+    drawn = replace(drawn, remarks=(*remarks, *goes_on(context, after)))
     if detection.rebound:
         stored = context.store.accepted.catalog(context.name)
-        made = replace(made, base_accepted=fingerprint(stored), base_destination=fingerprint(there))
-    return made
+        drawn = replace(drawn, base_accepted=fingerprint(stored), base_destination=fingerprint(existing))
+    return drawn
 
 
 def _left_alone(context: SyncContext, detection: DetectionResult, after: Catalog) -> dict[Ref, str]:
@@ -171,7 +171,7 @@ def _accepted(context: SyncContext, by_place: Mapping[Ref, str], *catalogs: Cata
 def apply_plan(
     context: SyncContext,
     run: Run,
-    made: Plan,
+    plan: Plan,
     reviews: Mapping[str, Review],
     detection: DetectionResult | None = None,
     *,
@@ -179,8 +179,8 @@ def apply_plan(
 ) -> int:
     """Execute a plan, with a record of each step, and accept its catalog; returns the accepted version. `detection`
     is the one that the plan was made from, if this run made it; `id` the plan's, if people know it already."""
-    with span("apply.ddl", steps=len(made.steps)), journal(context, run, made, id) as record:
-        for group in made.groups():
+    with span("apply.ddl", steps=len(plan.steps)), journal(context, run, plan, id) as record:
+        for group in plan.groups():
             crashpoint("apply.table.before")
             with span("apply.table", table=".".join(group.ref), steps=len(group.steps)), record.taking(group.steps):
                 changes = tuple(s.id for s in group.steps)
@@ -189,8 +189,8 @@ def apply_plan(
                     context.destination.write.claim(group.ref, run.fence)
                     execute_steps(context, group, commit)
                 crashpoint("apply.table.after")
-        confirm(context, made)
-        return _accept(context, made, reviews, detection, record)
+        confirm(context, plan)
+        return _accept(context, plan, reviews, detection, record)
 
 
 def execute_steps(context: SyncContext, group: StepGroup, commit: Commit) -> None:
@@ -248,9 +248,9 @@ def plan_and_apply(
     do where one cannot be written."""
     stuck, failing = dict[Ref, str](), dict[Ref, str]()
     while True:
-        made = make_plan(context, detection, stuck, failing)
+        plan = make_plan(context, detection, stuck, failing)
         try:
-            apply_plan(context, run, made, reviews, detection)
+            apply_plan(context, run, plan, reviews, detection)
         except TableStuck as error:
             if error.ref in stuck:
                 raise
@@ -260,41 +260,41 @@ def plan_and_apply(
                 raise
             failing |= dict.fromkeys(error.refs, str(error))
         else:
-            return made, _accepted(context, failing, detection.accepted, made.after)
+            return plan, _accepted(context, failing, detection.accepted, plan.after)
 
 
-def waits_beside(context: SyncContext, made: Plan) -> bool:
+def waits_beside(context: SyncContext, plan: Plan) -> bool:
     """Return whether a change or a suspected rename waits in a table of which the plan has applied another change: its
     approval is about the table as that one has left it, so it has to be recorded again."""
-    changed = {table_of(d.change) for d in made.decisions if d.applied}
+    changed = {table_of(d.change) for d in plan.decisions if d.applied}
     return any(review.table in changed for review in context.store.reviews.find(context.name, ("open",)))
 
 
-def check(context: SyncContext, made: Plan, reviews: Mapping[str, Review]) -> None:
+def check(context: SyncContext, plan: Plan, reviews: Mapping[str, Review]) -> None:
     """Raise StalePlan unless accepted catalog and destination are still those that the plan was made from, and what
     it applies still stands (`reviews` by content key) and was not rejected meanwhile. A rejected schema comes in for
     the tables that are switched on."""
     accepted = context.store.accepted.catalog(context.name)
-    check_base(made, accepted, inspected(context, sorted(_refs(context, accepted, made.after)))[0])
-    for decision in made.decisions:
+    check_base(plan, accepted, inspected(context, sorted(_refs(context, accepted, plan.after)))[0])
+    for decision in plan.decisions:
         review = reviews.get(key(decision.change))
         if not decision.applied or (review is not None and review.status != "rejected"):
             continue
-        if review is None or not is_for_tables(context, decision.change, made.decisions, reviews):
-            why = "was rejected" if review else "is not at the source any more"
+        if review is None or not is_for_tables(context, decision.change, plan.decisions, reviews):
+            why = "was rejected" if review else "is no longer at the source"
             raise StalePlan(f"{describe(decision.change)}: this {why}", hint="plan again and review the new plan")
 
 
 def _accept(
-    context: SyncContext, made: Plan, reviews: Mapping[str, Review], detection: DetectionResult | None, record: Journal
+    context: SyncContext, plan: Plan, reviews: Mapping[str, Review], detection: DetectionResult | None, record: Journal
 ) -> int:
     """Return one transaction: the new catalog, the reviews that it answers, the backfills that it asks for, the
     events."""
-    places = TableRenames.of(made.decisions)
+    places = TableRenames.of(plan.decisions)
     applied = [
         d
-        for d in made.decisions
-        if d.applied and key(d.change) in reviews and places.before(d.change) not in made.refused
+        for d in plan.decisions
+        if d.applied and key(d.change) in reviews and places.before(d.change) not in plan.refused
     ]
     why = "; ".join(describe(d.change) for d in applied[:5]) + (
         f"; and {len(applied) - 5} more" if len(applied) > 5 else ""
@@ -305,8 +305,8 @@ def _accept(
             remember(context, detection)
         answered = {reviews[key(d.change)].id for d in applied}
         tell(changes=tuple(sorted(answered)))
-        version = _record_accepted(context, made, why or "refreshed", answered)
-        follow(context, {old: new for old, new in places.moves.items() if old not in made.refused})
+        version = _record_accepted(context, plan, why or "refreshed", answered)
+        follow(context, {old: new for old, new in places.moves.items() if old not in plan.refused})
         follow_columns(context, applied, places)
         context.store.reviews.applied(reviews[key(d.change)].id for d in applied)
         answers = [reviews[key(d.change)] for d in applied]
@@ -315,33 +315,33 @@ def _accept(
         for decision in applied:
             review = reviews[key(decision.change)]
             was = before.get(places.before(decision.change))
-            _request_backfill(context, decision, review, was, made, places)
+            _request_backfill(context, decision, review, was, plan, places)
             want_values(context, was, decision.change, review, places.after(decision.change))
-            want_reload(context, made, review, places.after(decision.change))
-            if may_be_swapped(context, decision.change, made.after.get(places.after(decision.change))):
+            want_reload(context, plan, review, places.after(decision.change))
+            if may_be_swapped(context, decision.change, plan.after.get(places.after(decision.change))):
                 context.store.backfills.request(context.name, places.after(decision.change), why=WHY, change=review.id)
             if review.id in pausing and releases(context, review):
                 resume(context, review.id, "applied")
-        record_refused(context, made.decisions, reviews)
+        record_refused(context, plan.decisions, reviews)
         record.close(version, (reviews[key(d.change)].id for d in applied))
     crashpoint("apply.accepted")
     return version
 
 
-def _record_accepted(context: SyncContext, made: Plan, why: str, answered: Set[str]) -> int:
+def _record_accepted(context: SyncContext, plan: Plan, why: str, answered: Set[str]) -> int:
     """Return the accepted catalog and the destination's tables as they are now; answers the accepted version."""
     store, run = context.store, context.run.id if context.run else ""
-    record_owned(context, made)
-    version = store.accepted.add(context.name, made.after, who=context.who, why=why, run=run).version
-    target = as_left(context, made.target, answered)
+    record_owned(context, plan)
+    version = store.accepted.add(context.name, plan.after, who=context.who, why=why, run=run).version
+    target = as_left(context, plan.target, answered)
     store.schemas.add(context.name, "destination", target, run=run, accepted=version)
     return version
 
 
 def _request_backfill(
-    context: SyncContext, decision: Decision, review: Review, was: Table | None, made: Plan, places: TableRenames
+    context: SyncContext, decision: Decision, review: Review, was: Table | None, plan: Plan, places: TableRenames
 ) -> None:
-    scope_and_column = backfill_of(context, decision, was, made, places)
+    scope_and_column = backfill_of(context, decision, was, plan, places)
     if scope_and_column is None:
         return
     scope, column = scope_and_column
@@ -354,7 +354,7 @@ def _request_backfill(
 
 
 def backfill_of(
-    context: SyncContext, decision: Decision, was: Table | None, made: Plan, places: TableRenames
+    context: SyncContext, decision: Decision, was: Table | None, plan: Plan, places: TableRenames
 ) -> tuple[Scope, str] | None:
     """Return scope and column of the backfill that a plan's decision leads to; `was` is the accepted table before,
     `places` are the renames of the plan. A rebuild where old rows would mix with new ones; a backfill where the
@@ -362,13 +362,13 @@ def backfill_of(
     that). What returns has old values, which may be those of another table or column: the whole table is read,
     whatever the policy says (of a stream as it says)."""
     change, again = decision.change, not isinstance(context.source, Streams)
-    late, back = again and was_extra(was, change), comes_back(context, was, change, made.decisions)
+    late, back = again and was_extra(was, change), comes_back(context, was, change, plan.decisions)
     if (change.kind in REBUILDS and not is_reordered_key(change)) or (back and (again or change.kind == "table.added")):
         return "table", ""
     if (late or decision.modifiers.backfill != "none") and change.kind in ("column.added", "column.retyped"):
         whole = back or decision.modifiers.backfill == "table" or change.kind == "column.retyped"
         return ("table", "") if whole else ("column", column_of(change))
-    if again and was_pending(context, made.after.get(places.after(change)), change):
+    if again and was_pending(context, plan.after.get(places.after(change)), change):
         return "since", column_of(change)
     return None
 
@@ -416,7 +416,7 @@ def let_go(context: SyncContext, run: Run, only: Set[str]) -> None:
 
 
 def drop_named(context: SyncContext, run: Run, paths: Set[str]) -> None:
-    """Drop accepted columns that are not read any more and that a person has named: `paths` are schema.table.column.
+    """Drop accepted columns that are no longer read and that a person has named: `paths` are schema.table.column.
     One that is read (again), or is gone, is left alone. Under four_eyes it takes two people who have named the same
     columns. The destination keeps them for undoing."""
     before, on = (
@@ -443,18 +443,20 @@ def _lose(
 ) -> None:
     """Record each removed column as a change, approved by whoever has named it and told when it is applied."""
     target = _desired(context, after)
-    there = context.destination.schema.inspect(sorted(t.ref for t in target.tables))
+    existing = context.destination.schema.inspect(sorted(t.ref for t in target.tables))
     why = f"dropped by {context.who}"
     consent = [Decision(c, "apply", rule, why, Modifiers(removed="drop")) for c in gone]
-    made = plan(consent, before, after, there, target, context.destination.capabilities, prefix=context.naming.prefix)
+    drops = plan(
+        consent, before, after, existing, target, context.destination.capabilities, prefix=context.naming.prefix
+    )
     with context.transaction():
-        known = context.store.reviews.existing(context.name)
+        existing_reviews = context.store.reviews.existing(context.name)
         reviews = {
             key(d.change): context.store.reviews.open_approved(context.name, _named_by(d), context.who) for d in consent
         }
-        new = [review for name, review in reviews.items() if name not in known]
+        new = [review for name, review in reviews.items() if name not in existing_reviews]
         context.store.events.add(*(ChangeDetected(context.name, r.id, r.kind, r.summary) for r in new))
-    apply_plan(context, run, made, reviews)
+    apply_plan(context, run, drops, reviews)
 
 
 def _named_by(decision: Decision) -> DetectedChange:

@@ -72,14 +72,14 @@ def is_outdated(context: SyncContext, ref: Ref, column: str) -> bool:
 def whole_tables(context: SyncContext) -> dict[Ref, str]:
     """Return the accepted tables that a backfill wants whole, and why if one wanted less."""
     accepted = context.store.accepted.catalog(context.name)
-    found: dict[Ref, str] = {}
+    reasons: dict[Ref, str] = {}
     for pending in context.store.backfills.waiting(context.name):
         table = accepted.get(pending.table)
         if pending.scope == "table":
-            found.setdefault(pending.table, "")
+            reasons.setdefault(pending.table, "")
         elif pending.scope == "column" and table and (why := why_whole(context, table, pending.column)):
-            found[pending.table] = why
-    return found
+            reasons[pending.table] = why
+    return reasons
 
 
 def pending_backfills(context: SyncContext, accepted: Catalog) -> Iterator[PendingBackfill]:
@@ -101,7 +101,7 @@ def pending_backfills(context: SyncContext, accepted: Catalog) -> Iterator[Pendi
 
 
 def unneeded_backfills(context: SyncContext, accepted: Catalog) -> list[Backfill]:
-    """Return backfills of columns that are not accepted any more, or retained without being read."""
+    """Return backfills of columns that are no longer accepted, or retained without being read."""
     waiting = [b for b in context.store.backfills.waiting(context.name) if b.scope in ("column", "since")]
     tables = ((b, accepted.get(b.table)) for b in waiting)
     return [b for b, table in tables if table is None or b.column not in {c.name for c in table.live}]
@@ -133,8 +133,8 @@ def estimate(context: SyncContext, table: Table, columns: Mapping[str, int], row
     """Estimate a fill; `columns` has the number of their backfill by accepted name, 0 for an unrecorded one. `rows`
     and `bytes` of the table are the source's."""
     size = fill_size(context, table, {table.by_name[name].alias or name: number for name, number in columns.items()})
-    made = estimate_new(table, tuple(columns), rows, bytes)
-    return replace(made, files=size.files, of=size.of, rewritten=size.bytes, why_not=size.why_not)
+    whole = estimate_new(table, tuple(columns), rows, bytes)
+    return replace(whole, files=size.files, of=size.of, rewritten=size.bytes, why_not=size.why_not)
 
 
 def estimate_new(table: Table, columns: Sequence[str], rows: int, bytes: int) -> FillEstimate:
@@ -213,8 +213,8 @@ class BackfillEstimates(QueryWork):
     def find(self, context: Any, query: EstimateBackfill) -> EstimatedBackfill:
         """Estimate the backfill of the table, or of its columns."""
         opened = context.open_connection(context.connection(query.connection))
-        found, blocker = estimated(opened, query.table, query.column)
-        return EstimatedBackfill(**vars(found), waits=blocker)
+        estimate, blocker = estimated(opened, query.table, query.column)
+        return EstimatedBackfill(**vars(estimate), waits=blocker)
 
 
 def estimated(context: SyncContext, path: str, columns: Collection[str]) -> tuple[FillEstimate, str]:
@@ -222,13 +222,13 @@ def estimated(context: SyncContext, path: str, columns: Collection[str]) -> tupl
     the last detection and the destination's metadata: neither the source nor a file is opened. Raises InstepError as
     `check_columns` does."""
     table, names = check_columns(context, path, columns)
-    known = context.store.discoveries.get(context.name)
-    rows, size = known.stats.get(table.ref, (0, 0)) if known else (0, 0)
+    cached = context.store.discoveries.get(context.name)
+    rows, size = cached.stats.get(table.ref, (0, 0)) if cached else (0, 0)
     if names and isinstance(context.source, Streams):
         why = why_whole(context, table, names[0])
         return replace(estimate_whole(context, table, rows, size), whole=why), ""
     if not names:
         return estimate_whole(context, table, rows, size), ""
     numbers = {b.column: b.number for b in context.store.backfills.waiting(context.name) if b.table == table.ref}
-    found = estimate(context, table, {n: numbers.get(n, 0) for n in names}, rows, size)
-    return found, waits(context.backfill_limits, datetime.now(UTC), found.rewritten)
+    fill = estimate(context, table, {n: numbers.get(n, 0) for n in names}, rows, size)
+    return fill, waits(context.backfill_limits, datetime.now(UTC), fill.rewritten)

@@ -77,15 +77,15 @@ class ColumnRenamePlan:
     def lines(self) -> tuple[str, ...]:
         """Return the text for people."""
         path, now = self.table.path, self.column.name
-        found = [f"column {path}.{self.old.name} is read from {now} and keeps its values"]
-        found += [f"{'.'.join(s.table)}: {s.text}" for s in self.plan.steps]
+        lines = [f"column {path}.{self.old.name} is read from {now} and keeps its values"]
+        lines += [f"{'.'.join(s.table)}: {s.text}" for s in self.plan.steps]
         if self.interim is not None:
-            found.append(f"what was loaded into {now} meanwhile stays beside it")
+            lines.append(f"what was loaded into {now} meanwhile stays beside it")
         if self.empty:
-            found.append(f"{self.empty:,} rows have NULL in {self.old.name}: {path} is read again by the next sync")
+            lines.append(f"{self.empty:,} rows have NULL in {self.old.name}: {path} is read again by the next sync")
         if self.stale:
-            found.append(f"rows that changed since {self.old.name} left have its old values: {path} is read as a whole")
-        return tuple(found)
+            lines.append(f"rows that changed since {self.old.name} left have its old values: {path} is read as a whole")
+        return tuple(lines)
 
 
 def prepare(context: SyncContext, old: str, new: str) -> ColumnRenamePlan:
@@ -102,9 +102,9 @@ def prepare(context: SyncContext, old: str, new: str) -> ColumnRenamePlan:
     where, fresh = _column(Catalog.of([source]), new, "at the source")
     _check_pending(context, table, column)
     interim = _check(context, table, column, where, fresh, detection.discovery.silent.get(source.ref, frozenset()))
-    made, after = _plan(context, detection.accepted, table, column, fresh, interim)
+    rename_plan, after = _plan(context, detection.accepted, table, column, fresh, interim)
     empty, stale = _empty(context, table, column), _is_stale(context, table, column)
-    return ColumnRenamePlan(table, column, after, interim, made, empty, stale)
+    return ColumnRenamePlan(table, column, after, interim, rename_plan, empty, stale)
 
 
 def carry_out(context: SyncContext, mapped: ColumnRenamePlan) -> int:
@@ -119,7 +119,7 @@ def carry_out(context: SyncContext, mapped: ColumnRenamePlan) -> int:
 
 
 def resume_mappings(context: SyncContext, run: Run) -> list[str]:
-    """Finish interrupted declarations of renames. One that does not fit any more is given up: its changes wait as
+    """Finish interrupted declarations of renames. One that no longer fits is given up: its changes wait as
     before, and the returned line says why."""
     left = []
     for declared in context.store.mappings.waiting(context.name):
@@ -179,10 +179,10 @@ def _note(
 
 def _column(catalog: Catalog, path: str, where: str) -> tuple[Table, Column]:
     """Find a column by `schema.table.column`; names may hold dots, so that whole paths are compared."""
-    known = {f"{t.path}.{c.name}": (t, c) for t in catalog.tables if not t.retained for c in t.columns}
-    if path in known:
-        return known[path]
-    hint = did_you_mean(path, known, "write schema.table.column, as `instep plan` shows it")
+    columns = {f"{t.path}.{c.name}": (t, c) for t in catalog.tables if not t.retained for c in t.columns}
+    if path in columns:
+        return columns[path]
+    hint = did_you_mean(path, columns, "write schema.table.column, as `instep plan` shows it")
     raise InstepError(f"there is no column {path} {where}", hint=hint)
 
 
@@ -200,7 +200,7 @@ def _check(
     context: SyncContext, table: Table, old: Column, source: Table, new: Column, silent: frozenset[str]
 ) -> Column | None:
     """Return the accepted column that reads `new` already, if there is one; Blocked if they cannot be one column.
-    `silent` columns of the source do not come any more."""
+    `silent` columns of the source no longer come."""
     name, now = f"{table.path}.{old.name}", f"{source.path}.{new.name}"
     reading = {b.name: a for a, b in pair_columns(table, source).same}
     if any(a.name == old.name for a in reading.values()) and not old.retained and old.name not in silent:
@@ -232,20 +232,22 @@ def _plan(
     decisions = [Decision(c, "apply", "mapped", f"mapped by {context.who}") for c in changes]
     # the table as if nothing but this had happened at the source: other changes of it wait as before
     columns = [c for c in table.live if c.name != old.name and c is not interim]
-    taken = accept(decisions, accepted, Catalog.of([replace(table, columns=(*columns, replace(new, key=old.key)))]))
-    after = assign(taken.put(_without_twins(taken.by_ref[table.ref], new)), context.naming)
+    adopted = accept(decisions, accepted, Catalog.of([replace(table, columns=(*columns, replace(new, key=old.key)))]))
+    after = assign(adopted.put(_without_twins(adopted.by_ref[table.ref], new)), context.naming)
     ref, now = destination_ref(table, context.naming), after.by_ref[table.ref]
-    there = context.destination.schema.inspect([ref])
+    existing = context.destination.schema.inspect([ref])
     target = desired(Catalog.of([now]), context.naming)
-    if _done(there, ref, old):
-        made = Plan("", fingerprint(there), tuple(decisions), (), after, there)
+    if _done(existing, ref, old):
+        rename_plan = Plan("", fingerprint(existing), tuple(decisions), (), after, existing)
     else:
         capabilities, prefix = context.destination.capabilities, context.naming.prefix
-        made = plan(decisions, Catalog.of([table]), Catalog.of([now]), there, target, capabilities, prefix=prefix)
-    if made.refused:
-        raise IllegalChange(f"{table.path}: {next(iter(made.refused.values()))}", hint="nothing was changed")
-    made = replace(made, after=after, target=recorded_tables(context, made.target))
-    return made, now.by_name[new.name]
+        rename_plan = plan(
+            decisions, Catalog.of([table]), Catalog.of([now]), existing, target, capabilities, prefix=prefix
+        )
+    if rename_plan.refused:
+        raise IllegalChange(f"{table.path}: {next(iter(rename_plan.refused.values()))}", hint="nothing was changed")
+    rename_plan = replace(rename_plan, after=after, target=recorded_tables(context, rename_plan.target))
+    return rename_plan, now.by_name[new.name]
 
 
 def _changes(table: Table, old: Column, new: Column, interim: Column | None) -> Sequence[Change]:
@@ -269,10 +271,10 @@ def _without_twins(table: Table, new: Column) -> Table:
     return replace(table, columns=tuple(columns))
 
 
-def _done(there: Catalog, ref: Ref, old: Column) -> bool:
-    """Return whether an interrupted declaration has reached the destination: nothing there comes from the old name
-    any more."""
-    table = there.get(ref)
+def _done(existing: Catalog, ref: Ref, old: Column) -> bool:
+    """Return whether an interrupted declaration has reached the destination: nothing there comes from the old
+    name."""
+    table = existing.get(ref)
     return table is not None and all(c.alias != old.name for c in table.columns)
 
 
@@ -292,8 +294,8 @@ def _is_stale(context: SyncContext, table: Table, old: Column) -> bool:
 
 
 def _names(context: SyncContext, ref: Ref) -> frozenset[str]:
-    found = context.destination.schema.inspect([ref]).get(ref)
-    return frozenset(c.name for c in found.columns) if found else frozenset()
+    table = context.destination.schema.inspect([ref]).get(ref)
+    return frozenset(c.name for c in table.columns) if table else frozenset()
 
 
 def pair_of(review: Review) -> tuple[str, str]:
@@ -334,13 +336,13 @@ class Prepared:
 def prepare_rename(context: SyncContext, old: str, new: str) -> Prepared:
     """Return two paths of tables, or of columns; writes nothing. Errors are those of the two modules."""
     whole = old in {t.path for t in context.store.accepted.catalog(context.name).tables}
-    made: Any = of_tables.prepare(context, old, new) if whole else prepare(context, old, new)
-    return Prepared(old, new, whole, made)
+    prepared: Any = of_tables.prepare(context, old, new) if whole else prepare(context, old, new)
+    return Prepared(old, new, whole, prepared)
 
 
-def carry_out_rename(context: SyncContext, made: Prepared) -> int:
+def carry_out_rename(context: SyncContext, prepared: Prepared) -> int:
     """Answer the accepted version."""
-    return of_tables.carry_out(context, made.mapped) if made.whole else carry_out(context, made.mapped)
+    return of_tables.carry_out(context, prepared.mapped) if prepared.whole else carry_out(context, prepared.mapped)
 
 
 class DeclareRename(Work):
@@ -348,8 +350,8 @@ class DeclareRename(Work):
 
     def prepare(self, context: SyncContext, request: DeclareRenameRequest) -> Preview:
         """Find out what the rename does; errors are those of the two modules."""
-        made = prepare_rename(context, request.old, request.new)
-        return Preview(context.name, request, made.document(context.name), made.lines, prepared=made)
+        prepared = prepare_rename(context, request.old, request.new)
+        return Preview(context.name, request, prepared.document(context.name), prepared.lines, prepared=prepared)
 
     def execute(self, context: SyncContext, preview: Preview, allow: Sequence[str]) -> Mapping[str, Any]:
         """Declare it; return the accepted version."""

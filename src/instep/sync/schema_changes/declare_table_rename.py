@@ -65,15 +65,15 @@ class MappedTable:
     @property
     def lines(self) -> tuple[str, ...]:
         """Return the text for people."""
-        found = [f"table {self.old.path} is read from {self.new.path} and keeps its rows"]
-        found += [f"{'.'.join(s.table)}: {s.text}" for s in self.plan.steps]
+        lines = [f"table {self.old.path} is read from {self.new.path} and keeps its rows"]
+        lines += [f"{'.'.join(s.table)}: {s.text}" for s in self.plan.steps]
         if self.interim is not None:
-            found.append(f"what was loaded into {self.new.path} meanwhile stays beside it")
-        found += [f"column {name} is not in {self.new.path}: a removal, which the policy decides" for name in self.gone]
-        found += [
+            lines.append(f"what was loaded into {self.new.path} meanwhile stays beside it")
+        lines += [f"column {name} is not in {self.new.path}: a removal, which the policy decides" for name in self.gone]
+        lines += [
             f"column {name} is new in {self.new.path}: an addition, which the policy decides" for name in self.fresh
         ]
-        return (*found, f"{self.new.path} is read as a whole by the next sync")
+        return (*lines, f"{self.new.path} is read as a whole by the next sync")
 
 
 def prepare(context: SyncContext, old: str, new: str) -> MappedTable:
@@ -85,10 +85,10 @@ def prepare(context: SyncContext, old: str, new: str) -> MappedTable:
     table = _named(accepted, old, "accepted")
     source = _named(detection.source, new, "at the source")
     interim = _check(context, accepted, detection.source, table, source)
-    made = _plan(context, accepted, table, source, interim)
-    names, there = {c.name for c in table.live}, {c.name for c in source.columns}
-    gone, fresh = tuple(sorted(names - there)), tuple(sorted(there - names))
-    return MappedTable(table, source, interim, made, gone, fresh)
+    rename_plan = _plan(context, accepted, table, source, interim)
+    names, source_names = {c.name for c in table.live}, {c.name for c in source.columns}
+    gone, fresh = tuple(sorted(names - source_names)), tuple(sorted(source_names - names))
+    return MappedTable(table, source, interim, rename_plan, gone, fresh)
 
 
 def carry_out(context: SyncContext, mapped: MappedTable) -> int:
@@ -102,7 +102,7 @@ def carry_out(context: SyncContext, mapped: MappedTable) -> int:
 
 
 def resume_mapping(context: SyncContext, run: Run, declared: DeclaredRename) -> None:
-    """Finish an interrupted declaration; one that does not fit any more is given up: its changes wait as before."""
+    """Finish an interrupted declaration; one that no longer fits is given up: its changes wait as before."""
     new: Ref = tuple(json.loads(declared.new))
     accepted = context.store.accepted.catalog(context.name)
     latest = context.store.accepted.latest(context.name)
@@ -143,11 +143,11 @@ def _path(ref: Ref) -> str:
 
 
 def _named(catalog: Catalog, path: str, where: str) -> Table:
-    known = {t.path: t for t in catalog.tables}
-    if path in known:
-        return known[path]
+    tables = {t.path: t for t in catalog.tables}
+    if path in tables:
+        return tables[path]
     raise unknown_table(
-        f"there is no table {path} {where}", path, known, "write schema.table, as `instep plan` shows it"
+        f"there is no table {path} {where}", path, tables, "write schema.table, as `instep plan` shows it"
     )
 
 
@@ -195,13 +195,13 @@ def _plan(context: SyncContext, accepted: Catalog, old: Table, new: Table, inter
     after = assign(Catalog.of([*others, *now.tables]), context.naming)
     mine = Catalog.of(t for t in after.tables if t.ref in now.by_ref)
     refs = {destination_ref(t, context.naming) for c in (before, mine) for t in c.tables}
-    there, target = context.destination.schema.inspect(sorted(refs)), desired(mine, context.naming)
+    existing, target = context.destination.schema.inspect(sorted(refs)), desired(mine, context.naming)
     capabilities, prefix = context.destination.capabilities, context.naming.prefix
-    made = plan(decisions, before, mine, there, target, capabilities, prefix=prefix)
-    if made.refused:
-        raise IllegalChange(f"{old.path}: {next(iter(made.refused.values()))}", hint="nothing was changed")
-    whole = recorded_tables(context, made.target)
-    return replace(made, base_accepted=fingerprint(accepted), after=after, target=whole)
+    rename_plan = plan(decisions, before, mine, existing, target, capabilities, prefix=prefix)
+    if rename_plan.refused:
+        raise IllegalChange(f"{old.path}: {next(iter(rename_plan.refused.values()))}", hint="nothing was changed")
+    whole = recorded_tables(context, rename_plan.target)
+    return replace(rename_plan, base_accepted=fingerprint(accepted), after=after, target=whole)
 
 
 def _changes(old: Table, new: Table, interim: Table | None) -> Sequence[Change]:
@@ -225,9 +225,9 @@ Side = tuple[Ref, str]
 """A table, and a column of it or ""."""
 
 
-def rename_of(made: Plan) -> Rename:
+def rename_of(plan: Plan) -> Rename:
     """Return the rename that the plan of a declaration applies."""
-    return next(d.change for d in made.decisions if isinstance(d.change, Rename))
+    return next(d.change for d in plan.decisions if isinstance(d.change, Rename))
 
 
 def put_on_record(context: SyncContext, rename: Rename, who: str) -> Review:
@@ -259,11 +259,11 @@ def want_approved(context: SyncContext) -> None:
 
 
 class DoesNotFit(InstepError):
-    """Two columns or tables were to be one, and cannot be any more."""
+    """Two columns or tables were to be one, and can no longer be."""
 
 
 def give_up(context: SyncContext, declared: DeclaredRename, old: Side, new: Side, why: InstepError) -> NoReturn:
-    """Give up a declaration that does not fit any more: its changes wait as before. Raises DoesNotFit."""
+    """Give up a declaration that no longer fits: its changes wait as before. Raises DoesNotFit."""
     review = _proposal(context, old, new)
     with context.transaction():
         context.store.reviews.reopen([review.id] if review else [])

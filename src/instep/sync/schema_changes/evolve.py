@@ -44,7 +44,7 @@ class PlanPreview:
     waiting: tuple[str, ...] = ()
     """Ids of the changes that wait for a person now."""
     old_names: tuple[str, ...] = ()
-    """Notes on which old names stay readable, and which do not any more."""
+    """Notes on which old names stay readable, and which no longer do."""
 
     @property
     def missing(self) -> list[str]:
@@ -69,65 +69,65 @@ def preview(context: SyncContext, *, count: bool = False, pauses: bool = False) 
     reviews = record(context, detection, count=count)
     if pauses:
         pause_and_resume(context, detection, reviews)
-    made = make_plan(context, detection)
-    choices, refused = _choices(context, made.after)
-    found = {}
-    for ref in {s.table for s in made.steps}:
+    plan = make_plan(context, detection)
+    choices, refused = _choices(context, plan.after)
+    impacts = {}
+    for ref in {s.table for s in plan.steps}:
         state = context.destination.schema.state(ref)
         if state:
-            found[ref] = Impact(state.rows, state.bytes, state.files)
+            impacts[ref] = Impact(state.rows, state.bytes, state.files)
     return PlanPreview(
         context.name,
         detection,
         reviews,
-        made,
-        found,
+        plan,
+        impacts,
         choices,
         (
-            *made.remarks,
+            *plan.remarks,
             *refused,
             *(f"a sync will fail {'.'.join(ref)}: {why}" for ref, why in sorted(detection.broken.items())),
             *planned_faults(context, detection.discovery.catalog),
-            *partial_columns(context, detection, made.after),
+            *partial_columns(context, detection, plan.after),
         ),
-        waiting_ids(context, replace(detection, decisions=made.decisions), reviews),
-        announced(context, made),
+        waiting_ids(context, replace(detection, decisions=plan.decisions), reviews),
+        announced(context, plan),
     )
 
 
 def _choices(context: SyncContext, accepted: Catalog) -> tuple[dict[Ref, TableMode], list[str]]:
     """Return how tables are synced, and of those whose settings do not fit why a sync refuses them."""
-    found, refused = {}, []
+    modes, refused = {}, []
     for table in accepted.tables:
         if table.retained:
             continue
         try:
-            found[table.ref] = choose(table, context.settings(table))
+            modes[table.ref] = choose(table, context.settings(table))
         except ProjectError as error:
             if is_on(context.selection, table)[0]:
                 refused.append(f"a sync will refuse {table.path}: {error.message} ({error.hint})")
-    return found, refused
+    return modes, refused
 
 
-def evolve(context: SyncContext, made: Plan, allowed: tuple[str, ...] = (), *, id: str = "") -> int:
+def evolve(context: SyncContext, plan: Plan, allowed: tuple[str, ...] = (), *, id: str = "") -> int:
     """Apply a plan as one run and returns the accepted version. `id`: under which it was shown.
 
     Raises StalePlan if its base or what it applies has moved, Blocked if it drops what neither policy nor
     `allowed` names, or where a second person is needed.
     """
-    drops = unnamed_drops(made, allowed)
+    drops = unnamed_drops(plan, allowed)
     if drops:
         names = ", ".join(s.object for s in drops)
         raise Blocked(f"the plan drops {names}", hint=f"name it: --allow-destructive '{drops[0].object}'")
-    check_second_person(context, made, context.store.reviews.existing(context.name))
+    check_second_person(context, plan, context.store.reviews.existing(context.name))
     reconsider(context)
     with claimed(context, "apply") as run:
         resume_undos(replace(context, run=run), run)
         resume_mappings(replace(context, run=run), run)
         reviews = context.store.reviews.existing(context.name)
-        check(context, made, reviews)
-        check_approvals(context, made)
-        version = apply_plan(replace(context, run=run), run, made, reviews, id=id)
-        if waits_beside(context, made):
+        check(context, plan, reviews)
+        check_approvals(context, plan)
+        version = apply_plan(replace(context, run=run), run, plan, reviews, id=id)
+        if waits_beside(context, plan):
             record(context, detect_if_changed(context, count=False), count=False)
         return version

@@ -83,8 +83,8 @@ def count_destination(context: SyncContext, table: Table, key: Sequence[str], en
     if absent := [name for name in key if name not in table.by_name]:
         return RowCounts(why_not=f"column {absent[0]} is not accepted yet")
     names = [table.by_name[name].alias or name for name in key]
-    there = context.destination.schema.inspect([ref]).get(ref)
-    if gone := [name for name in names if there is None or name not in there.by_name]:
+    existing = context.destination.schema.inspect([ref]).get(ref)
+    if gone := [name for name in names if existing is None or name not in existing.by_name]:
         return RowCounts(why_not=f"column {gone[0]} is not at the destination")
     write = context.destination.write
     return _count(engine, write.scan(ref, names) or write.read(ref, names))
@@ -94,8 +94,8 @@ def appended_twice(
     context: SyncContext, reads: Sequence[TableRead], engine: KeyCounter, *, overwrites: bool
 ) -> dict[Ref, str]:
     """Return the tables that were appended to and are to be merged by key now, whose key several rows have: those that
-    do not change any more would stay beside the newest one. `overwrites`: their rows are replaced, but for versions."""
-    before, found = context.store.loaded.filters(context.name, [r.table.ref for r in reads]), dict[Ref, str]()
+    no longer change would stay beside the newest one. `overwrites`: their rows are replaced, but for versions."""
+    before, blocked = context.store.loaded.filters(context.name, [r.table.ref for r in reads]), dict[Ref, str]()
     for read in reads:
         table, rules = read.table, before.get(read.table.ref)
         if rules is None or not rules.appended or mode_name(table, context.settings(table)) not in ("upsert", "cdc"):
@@ -109,8 +109,8 @@ def appended_twice(
                 f"it was appended to, and {counts.duplicates:,} of its rows are earlier versions of others",
                 hint=f"`instep backfill {argument(table.path)}` reads it anew; {rebuild} keeps the rows in a copy, too",
             )
-            found[table.ref] = str(error)
-    return found
+            blocked[table.ref] = str(error)
+    return blocked
 
 
 def _count(engine: KeyCounter, rows: Scan | Iterable[pa.RecordBatch]) -> RowCounts:

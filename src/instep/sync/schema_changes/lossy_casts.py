@@ -65,9 +65,9 @@ def _entries(context: SyncContext, detection: DetectionResult, rows: int, only: 
         column = accepted_column(table, change.before) if table else None
         if table is None or column is None:
             continue
-        found = _tried(context, table, column, change.after.type, rows)
-        if found.sampled:
-            yield _entry(context, table, column, change.after.type, found)
+        sampled = _tried(context, table, column, change.after.type, rows)
+        if sampled.sampled:
+            yield _entry(context, table, column, change.after.type, sampled)
 
 
 def accepted_column(table: Table, before: Column) -> Column | None:

@@ -39,11 +39,11 @@ def record_extra(context: SyncContext, after: Catalog, detection: DetectionResul
 
 def _dropped(detection: DetectionResult) -> dict[Ref, set[str]]:
     """Return names of columns that a person does not want, by accepted table."""
-    places, found = TableRenames.of(detection.decisions), defaultdict[Ref, set[str]](set)
+    places, names = TableRenames.of(detection.decisions), defaultdict[Ref, set[str]](set)
     for decision in detection.decisions:
         if isinstance(decision.change, ColumnAdded) and decision.by_person and not decision.applied:
-            found[places.after(decision.change)].add(decision.change.after.name)
-    return found
+            names[places.after(decision.change)].add(decision.change.after.name)
+    return names
 
 
 def extra_reads(on: Selection, read: TableRead, overflow: Iterable[str]) -> tuple[ColumnRead, ...]:
@@ -51,17 +51,17 @@ def extra_reads(on: Selection, read: TableRead, overflow: Iterable[str]) -> tupl
     that the source has no more, is left out."""
     if read.table.extra is None:
         return ()
-    taken, found = {c.column.name for c in read.columns}, []
+    names, extra = {c.column.name for c in read.columns}, []
     for name in overflow:
         column = read.source.by_name.get(name)
         if column is None or not column_is_on(on, read.source, column)[0]:
             continue
         own = name
-        while own in taken:
+        while own in names:
             own += "'"
-        taken.add(own)
-        found.append(ColumnRead(replace(column, name=own, key=0), column, hashed(on, read.source.ref, name)))
-    return tuple(found)
+        names.add(own)
+        extra.append(ColumnRead(replace(column, name=own, key=0), column, hashed(on, read.source.ref, name)))
+    return tuple(extra)
 
 
 def want_values(context: SyncContext, before: Table | None, change: Change, review: Review, ref: Ref) -> None:
@@ -69,8 +69,8 @@ def want_values(context: SyncContext, before: Table | None, change: Change, revi
     if not was_extra(before, change):
         return
     store, column = context.store, column_of(change)
-    known, path = store.discoveries.get(context.name), table_of(change)
-    table = known.catalog.get(path) if known and path else None
+    cached, path = store.discoveries.get(context.name), table_of(change)
+    table = cached.catalog.get(path) if cached and path else None
     if table is not None and column not in table.by_name:
         for b in store.backfills.waiting(context.name):
             if b.change == review.id and b.table == ref:

@@ -60,12 +60,12 @@ def owned_by_others(context: SyncContext, refs: Collection[Ref]) -> dict[Ref, st
     }
 
 
-def record_owned(context: SyncContext, made: Plan) -> None:
+def record_owned(context: SyncContext, plan: Plan) -> None:
     """Record the connection's place and the names of its tables, in the transaction that accepts them. Raises
     Conflict if another connection was faster."""
     store = context.store
     store.connections.put(context.name, destination=context.destination_name, namespace=_space(context))
-    owned = {t.ref: _owned_ref(context, destination_ref(t, context.naming)) for t in made.after.tables}
+    owned = {t.ref: _owned_ref(context, destination_ref(t, context.naming)) for t in plan.after.tables}
     store.names.set_owned(context.name, context.destination_name, owned)
 
 
@@ -98,19 +98,19 @@ def unable(context: SyncContext, refs: Iterable[Ref]) -> dict[Ref, str]:
     return dict.fromkeys(refs, f"{why}: {way}")
 
 
-def shared_offences(context: SyncContext, made: Plan) -> dict[Ref, str]:
+def shared_offences(context: SyncContext, plan: Plan) -> dict[Ref, str]:
     """Return destination tables whose steps cannot be taken while other shards are as they are, and why."""
     if (shard := context.destination.shard) is None:
         return {}
-    found: dict[Ref, str] = {}
-    for group in made.groups():
+    offences: dict[Ref, str] = {}
+    for group in plan.groups():
         if why := shard.reason_not_allowed(group.ref, group.steps, group.after):
-            found.setdefault(group.after.ref if group.after else group.ref, why)
-    return found
+            offences.setdefault(group.after.ref if group.after else group.ref, why)
+    return offences
 
 
-def with_shards(context: SyncContext, made: Plan) -> Plan:
+def with_shards(context: SyncContext, plan: Plan) -> Plan:
     """Return the plan, with remarks on which shards lack the columns that it names."""
     if (shard := context.destination.shard) is None:
-        return made
-    return replace(made, remarks=(*made.remarks, *shard.remarks(made.steps)))
+        return plan
+    return replace(plan, remarks=(*plan.remarks, *shard.remarks(plan.steps)))

@@ -43,8 +43,8 @@ def selected_reads(
     seen, switches = detection.discovery, context.store.switches.of(context.name)
     chosen = sides(context.project_selection, switches, seen.catalog, accepted, seen.identity)
     on = Catalog.of(t for t in accepted.tables if is_on(chosen.before, t)[0])
-    found, missing = reads(on, detection.discovery.catalog, paused=detection.replaced)
-    now = (replace(r, where=where_of(context, r.table, r.source)) for r in found if is_on(chosen.now, r.source)[0])
+    readable, missing = reads(on, detection.discovery.catalog, paused=detection.replaced)
+    now = (replace(r, where=where_of(context, r.table, r.source)) for r in readable if is_on(chosen.now, r.source)[0])
     return tuple(_switched(chosen, r) for r in now), tuple(_why(m, detection) for m in missing)
 
 

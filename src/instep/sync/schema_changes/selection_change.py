@@ -46,23 +46,23 @@ def remember_loaded(context: SyncContext, reads: Sequence[TableRead], whole: Col
     to know if columns lacked values until then. Belongs into the transaction that records their cursors."""
     filters = {r.table.ref: _rules(context, r) for r in reads}
     recorded = context.store.loaded.with_rules(context.name, filters)
-    known = {ref: columns for ref, (columns, _) in recorded.items()}
-    filled = context.store.backfills.filled(context.name, known.keys() - set(whole))
+    before = {ref: columns for ref, (columns, _) in recorded.items()}
+    filled = context.store.backfills.filled(context.name, before.keys() - set(whole))
     undecided = _undecided(context)
     columns = {
         ref: loaded_columns(
             r,
-            known.get(ref, ()),
+            before.get(ref, ()),
             whole=ref in whole,
             filled=filled.get(ref, ()),
             undecided=undecided.get(r.source.ref, ()),
         )
         for ref, r in ((r.table.ref, r) for r in reads)
     }
-    completed = {ref for ref in known.keys() & set(whole) if _partial(known[ref]) - _partial(columns[ref])}
+    completed = {ref for ref in before.keys() & set(whole) if _partial(before[ref]) - _partial(columns[ref])}
     run = context.run.id if context.run else ""
     context.store.backfills.record_read(context.name, completed, why="the whole table was read", run=run)
-    new = {ref: found for ref, found in columns.items() if recorded.get(ref) != (tuple(found), filters[ref])}
+    new = {ref: read for ref, read in columns.items() if recorded.get(ref) != (tuple(read), filters[ref])}
     context.store.loaded.save(context.name, new, {ref: filters[ref] for ref in new})
 
 
@@ -114,7 +114,7 @@ def _reruled(
         if old.salt and now.salt and old.salt != now.salt:
             yield ref, "the salt of its hashes is another one"
         elif old.deletes == "ignore" != now.deletes and mode_name(read.table, context.settings(read.table)) == "cdc":
-            yield ref, "rows that the source has deleted are not ignored any more"
+            yield ref, "rows that the source has deleted are no longer ignored"
         elif _is_redefined(read, old):
             yield ref, REDEFINED
 
@@ -157,22 +157,22 @@ def owes_versions(context: SyncContext, reads: Sequence[TableRead]) -> frozenset
 def request_reload(context: SyncContext, detection: DetectionResult, reads: Sequence[TableRead]) -> dict[Ref, str]:
     """Record the backfills of whole tables that changed selections ask for, and what the loads to come leave out, so
     that a crash behind them forgets neither. Answers the tables that must not be loaded, and why."""
-    known, rules = context.store.loaded.of(context.name), context.store.loaded.filters(context.name)
-    reenabled = [*_reenabled_columns(context, detection, reads, known)]
+    loaded, rules = context.store.loaded.of(context.name), context.store.loaded.filters(context.name)
+    reenabled = [*_reenabled_columns(context, detection, reads, loaded)]
     refused = {t.table.ref: str(_refusal(t)) for t in reenabled if _is_key(t) or _is_past(t)}
-    refiltered = [*_refiltered(context, reads, rules, known)]
-    refused |= {one.ref: str(lost_filter(one.read, one.before.path)) for one in refiltered if one.lost}
-    refused |= {ref: str(why) for ref, why in _resalted(context, reads, rules) if ref in known}
-    others = [(one.ref, one.why) for one in refiltered if one.ref not in refused]
-    others += [(ref, why) for ref, why in _reruled(context, reads, rules) if ref in known and ref not in refused]
+    refiltered = [*_refiltered(context, reads, rules, loaded)]
+    refused |= {reload.ref: str(lost_filter(reload.read, reload.before.path)) for reload in refiltered if reload.lost}
+    refused |= {ref: str(why) for ref, why in _resalted(context, reads, rules) if ref in loaded}
+    others = [(reload.ref, reload.why) for reload in refiltered if reload.ref not in refused]
+    others += [(ref, why) for ref, why in _reruled(context, reads, rules) if ref in loaded and ref not in refused]
     again = [t for t in reenabled if _read_again(context, t) and t.table.ref not in refused]
-    marked = {r.table.ref: left_out(r, known[r.table.ref]) for r in reads if r.table.ref in known}
-    less = {ref: columns for ref, columns in marked.items() if columns != known[ref] and ref not in refused}
+    marked = {r.table.ref: left_out(r, loaded[r.table.ref]) for r in reads if r.table.ref in loaded}
+    less = {ref: columns for ref, columns in marked.items() if columns != loaded[ref] and ref not in refused}
     if again or less or others:
         with context.transaction():
             context.store.loaded.save(context.name, less)
-            for one in again:
-                context.store.backfills.request(context.name, one.table.ref, why=one.why)
+            for reload in again:
+                context.store.backfills.request(context.name, reload.table.ref, why=reload.why)
             for ref, why in others:
                 context.store.backfills.request(context.name, ref, why=why)
     return refused
@@ -193,15 +193,15 @@ class _Refiltered:
 
     @property
     def why(self) -> str:
-        return "its filter is another one" if self.read.where else "it has no filter any more"
+        return "its filter is another one" if self.read.where else "it no longer has a filter"
 
 
 def _refiltered(
-    context: SyncContext, reads: Sequence[TableRead], rules: Mapping[Ref, LoadedRules], known: Mapping[Ref, object]
+    context: SyncContext, reads: Sequence[TableRead], rules: Mapping[Ref, LoadedRules], loaded: Mapping[Ref, object]
 ) -> Iterator[_Refiltered]:
     for read in reads:
         before = rules.get(read.table.ref, LoadedRules())
-        if read.table.ref in known and before.where != read.where:
+        if read.table.ref in loaded and before.where != read.where:
             moved = before.path != read.table.path and filter_of(context, read.table, read.source) is None
             yield _Refiltered(read, before, bool(before.where) and moved)
 
@@ -211,31 +211,31 @@ def _filter_text(context: SyncContext, refiltered: _Refiltered) -> str:
         return f"{lost_filter(refiltered.read, refiltered.before.path).message}: the table is not synced"
     ignored = bool(refiltered.read.table.key) and context.settings(refiltered.read.table).deletes == "ignore"
     gone = "stay, as `deletes: ignore` says" if ignored else "go as if they were deleted"
-    left = f"; rows that do not match any more {gone}" if refiltered.read.where else ""
+    left = f"; rows that no longer match {gone}" if refiltered.read.where else ""
     return f"{refiltered.read.table.path}: {refiltered.why}, so a sync reads the whole table{left}"
 
 
 def reselected_notes(context: SyncContext, detection: DetectionResult) -> Iterator[str]:
     """Yield one sentence a column; none about tables that are read as a whole anyway."""
-    known = context.store.loaded.of(context.name)
+    loaded = context.store.loaded.of(context.name)
     whole = {b.table for b in context.store.backfills.waiting(context.name) if b.scope == "table"}
-    if not known:
+    if not loaded:
         return
     rules = context.store.loaded.filters(context.name)
     reads = [_as_decided(detection, r) for r in selected_reads(context, detection)[0]]
     yield from (
         _filter_text(context, refiltered)
-        for refiltered in _refiltered(context, reads, rules, known)
+        for refiltered in _refiltered(context, reads, rules, loaded)
         if refiltered.ref not in whole
     )
     paths = {r.table.ref: r.table.path for r in reads}
-    refused = {ref: blocked for ref, blocked in _resalted(context, reads, rules) if ref in known}
+    refused = {ref: blocked for ref, blocked in _resalted(context, reads, rules) if ref in loaded}
     for ref, blocked in refused.items():
         yield f"{paths[ref]}: {blocked.message}: the table is not synced"
     for ref, why in _reruled(context, reads, rules):
-        if ref in known and ref not in whole and ref not in refused:
+        if ref in loaded and ref not in whole and ref not in refused:
             yield f"{paths[ref]}: {why}, so a sync reads the whole table"
-    for column in _reenabled_columns(context, detection, reads, known):
+    for column in _reenabled_columns(context, detection, reads, loaded):
         if column.table.ref not in whole and (text := _text(context, column)):
             yield f"{column.path}: {text}"
 
@@ -263,7 +263,7 @@ def _text(context: SyncContext, column: ReselectedColumn) -> str:
     if column.what == "waiting":
         return "it will be hashed; existing rows stay in clear until its change of type is approved"
     if column.what == "clear":
-        return f"it is not hashed any more, so a sync reads the whole table; {_LATER} keep the hashes"
+        return f"it is no longer hashed, so a sync reads the whole table; {_LATER} keep the hashes"
     if not _has_cursor(context, column):
         return ""
     if column.what == "retyped":
@@ -284,7 +284,7 @@ def _reenabled_columns(
     context: SyncContext,
     detection: DetectionResult,
     reads: Sequence[TableRead],
-    known: dict[Ref, tuple[LoadedColumn, ...]],
+    loaded: dict[Ref, tuple[LoadedColumn, ...]],
 ) -> Iterator[ReselectedColumn]:
     """Yield re-enabled columns, without those that this detection adds: policy says what becomes of their old rows."""
     places = TableRenames.of(detection.decisions)
@@ -293,7 +293,7 @@ def _reenabled_columns(
     }
     undecided = _undecided(context)
     for read in reads:
-        for column in reselected_columns(read, known.get(read.table.ref, ()), undecided.get(read.source.ref, ())):
+        for column in reselected_columns(read, loaded.get(read.table.ref, ()), undecided.get(read.source.ref, ())):
             if (column.table.ref, column.column.name) not in fresh:
                 yield column
 
@@ -317,11 +317,11 @@ def _refusal(column: ReselectedColumn) -> Blocked:
     if not _is_key(column):
         stored_as = "in clear" if column.what == "hashed" else "as hashes"
         return Blocked(
-            f"{column.path} is {'hashed now' if column.what == 'hashed' else 'not hashed any more'}, and the history "
+            f"{column.path} is {'hashed now' if column.what == 'hashed' else 'no longer hashed'}, and the history "
             f"of its table holds it {stored_as}",
             hint="take that back in instep.yml, or load the table through a new connection",
         )
-    now, take = ("hashed", "out of") if column.what == "hashed" else ("not hashed any more", "back into")
+    now, take = ("hashed", "out of") if column.what == "hashed" else ("no longer hashed", "back into")
     return Blocked(
         f"{column.path} is in the key of its loaded table and {now}: old and new rows would have different keys",
         hint=f"take it {take} `hash` (or `exclude`) in instep.yml, or load the table through a new connection",
@@ -339,7 +339,7 @@ def partial_columns(context: SyncContext, detection: DetectionResult, accepted: 
     be filled by itself as policy asks."""
     if detection.version == 0:
         return ()
-    found, places = [], TableRenames.of(detection.decisions)
+    notes, places = [], TableRenames.of(detection.decisions)
     for decision in detection.applied:
         change = decision.change
         if not isinstance(change, ColumnAdded) or decision.modifiers.backfill == "table":
@@ -349,26 +349,26 @@ def partial_columns(context: SyncContext, detection: DetectionResult, accepted: 
             continue
         path = f"{table.path}.{change.after.name}"
         if comes_back(context, detection.accepted.get(places.before(change)), change, detection.decisions):
-            found.append(f"{path}: it comes back with old values, so a sync reads the whole table")
+            notes.append(f"{path}: it comes back with old values, so a sync reads the whole table")
         elif decision.modifiers.backfill == "column":
             if why := why_whole(context, table, change.after.name):
-                found.append(f"{path}: {why}, so a sync reads the whole table for it")
+                notes.append(f"{path}: {why}, so a sync reads the whole table for it")
             elif why := blocker_of(context, table):
-                found.append(f"{path}: rows loaded before are not filled at once: {why}")
+                notes.append(f"{path}: rows loaded before are not filled at once: {why}")
         elif is_partial(table, context.settings(table)):
-            found.append(_incomplete(context, table, change.after.name))
-    return (*found, *swap_notes(context, detection, accepted), *reselected_notes(context, detection))
+            notes.append(_incomplete(context, table, change.after.name))
+    return (*notes, *swap_notes(context, detection, accepted), *reselected_notes(context, detection))
 
 
 def incomplete_columns(context: SyncContext, tables: Collection[Ref] | None = None) -> Iterator[tuple[Ref, str, str]]:
     """Yield (table, column, a sentence) for each column that is NULL in rows which were loaded before it came, and that
     no recorded backfill is to fill. Of these accepted tables, or of all."""
-    known = context.store.loaded.incomplete(context.name)
-    if not known:
+    incomplete = context.store.loaded.incomplete(context.name)
+    if not incomplete:
         return
     waiting = {(b.table, b.column) for b in context.store.backfills.waiting(context.name) if b.scope != "since"}
     accepted = context.store.accepted.catalog(context.name)
-    for ref, column in known:
+    for ref, column in incomplete:
         table = accepted.get(ref)
         if table is None or table.retained or column not in {c.name for c in table.live}:
             continue

@@ -40,37 +40,37 @@ class _LayoutChange:
         return replace(self.layout, partition=before.partition) if self.retained else self.layout
 
 
-def with_layouts(context: SyncContext, made: Plan) -> Plan:
+def with_layouts(context: SyncContext, plan: Plan) -> Plan:
     """Return the plan with a step for each table whose layout is not the one that the settings say; what cannot be is
     noted and left out. A table whose changes are refused can still be freed of its partitions: these may be why."""
-    tables = [t for t in made.after.tables if not t.retained]
+    tables = [t for t in plan.after.tables if not t.retained]
     configured = [(t, context.settings(t)) for t in tables]
     layouts = context.destination.schema.layouts
     if layouts is None:
         odd = [t for t, s in configured if s.properties or s.sort or s.partition]
-        return _noted(made, [(t, _none(context.destination)) for t in odd])
+        return _noted(plan, [(t, _none(context.destination)) for t in odd])
     pending_backfills = [_layout_change(context, layouts, table, settings) for table, settings in configured]
     # tables by the names that they get, to those that they have
     refs: dict[Ref, Ref] = {}
-    for change in (s.change for s in made.steps):
+    for change in (s.change for s in plan.steps):
         if isinstance(change, TableRenamed):
             refs[change.after.ref] = refs.pop(change.before.ref, change.before.ref)
-    today, new = refs, {s.table for s in made.steps if isinstance(s.change, TableAdded)}
-    replaced = new | {s.table for s in made.steps if isinstance(s.change, TableReplaced)}
-    there = layouts.recorded([today.get(w.ref, w.ref) for w in pending_backfills])
+    today, new = refs, {s.table for s in plan.steps if isinstance(s.change, TableAdded)}
+    replaced = new | {s.table for s in plan.steps if isinstance(s.change, TableReplaced)}
+    recorded = layouts.recorded([today.get(w.ref, w.ref) for w in pending_backfills])
     steps, troubles = list[Step](), [(w.table, trouble) for w in pending_backfills for trouble in w.troubles]
     for layout_change in pending_backfills:
         before = (
-            TableLayout() if layout_change.ref in new else there.get(today.get(layout_change.ref, layout_change.ref))
+            TableLayout() if layout_change.ref in new else recorded.get(today.get(layout_change.ref, layout_change.ref))
         )
         if before is None or before == (after := layout_change.after(before)):
             continue
-        if layout_change.table.ref not in made.refused or before.partition != after.partition:
+        if layout_change.table.ref not in plan.refused or before.partition != after.partition:
             steps.append(step(layout_change.ref, SetLayout(layout_change.ref, before, after)))
             troubles += (
                 [(layout_change.table, _LATER)] if layout_change.ref not in replaced and not layouts.whole else []
             )
-    return _noted(replace(made, steps=_joined(made.steps, steps)), troubles)
+    return _noted(replace(plan, steps=_joined(plan.steps, steps)), troubles)
 
 
 def _none(destination: Destination) -> str:
@@ -80,11 +80,11 @@ def _none(destination: Destination) -> str:
     return f"{which}, and its destination is {destination.kind}"
 
 
-def _noted(made: Plan, troubles: list[tuple[Table, str]]) -> Plan:
+def _noted(plan: Plan, troubles: list[tuple[Table, str]]) -> Plan:
     return (
-        replace(made, remarks=(*made.remarks, *(f"{table.path}: {why}" for table, why in troubles)))
+        replace(plan, remarks=(*plan.remarks, *(f"{table.path}: {why}" for table, why in troubles)))
         if troubles
-        else made
+        else plan
     )
 
 
@@ -94,34 +94,34 @@ def _joined(steps: tuple[Step, ...], more: list[Step]) -> tuple[Step, ...]:
         return steps
     last = {s.table: place for place, s in enumerate(steps) if not isinstance(s.change, TableRenamed)}
     behind = {last[s.table]: s for s in more if s.table in last}
-    joined = (one for place, s in enumerate(steps) for one in ((s, behind[place]) if place in behind else (s,)))
+    joined = (item for place, s in enumerate(steps) for item in ((s, behind[place]) if place in behind else (s,)))
     return (*joined, *(s for s in more if s.table not in last))
 
 
 def _layout_change(context: SyncContext, layouts: LayoutsFacet, table: Table, settings: TableSettings) -> _LayoutChange:
-    found, retained, properties, sort = list[str](), False, as_text(settings.properties), settings.sort
+    faults, retained, properties, sort = list[str](), False, as_text(settings.properties), settings.sort
     if layouts.whole:
         troubles = {name: layouts.property_fault(name) for name in properties}
-        found += [why for why in troubles.values() if why]
+        faults += [why for why in troubles.values() if why]
         properties = {name: value for name, value in properties.items() if not troubles[name]}
     elif properties or sort:
-        found.append(f"`properties` and `sort` are for Iceberg, and its destination is {context.destination.kind}")
+        faults.append(f"`properties` and `sort` are for Iceberg, and its destination is {context.destination.kind}")
         properties, sort = {}, ()
     terms, parts = list[SortTerm](), list[PartitionTerm]()
     try:
         terms = list(_terms(table, sort))
     except SchemaError as error:
-        found.append(error.message)
+        faults.append(error.message)
     try:
         parts = list(_parts(layouts, table, settings))
     except SchemaError as error:
-        found.append(error.message)
+        faults.append(error.message)
         retained = True
     return _LayoutChange(
         table,
         destination_ref(table, context.naming),
         TableLayout.of(properties, terms, parts),
-        tuple(found),
+        tuple(faults),
         retained,
     )
 
@@ -165,8 +165,8 @@ def with_history(context: SyncContext, decisions: Sequence[Decision], before: Ca
 def _replaced(decisions: Sequence[Decision], before: Catalog, after: Catalog) -> Iterator[tuple[Ref, Table]]:
     """Yield tables of a key that are replaced by others of that key: by the name after, and as they were."""
     places = TableRenames.of(decisions)
-    for one in (d.change for d in decisions if d.applied and isinstance(d.change, TableReplaced)):
-        ref, old = places.after(one), before.get(places.before(one))
+    for change in (d.change for d in decisions if d.applied and isinstance(d.change, TableReplaced)):
+        ref, old = places.after(change), before.get(places.before(change))
         now = after.get(ref)
         if old is not None and now is not None and old.history and old.key == now.key:
             yield ref, old
@@ -192,10 +192,10 @@ def rekeyed(context: SyncContext, decisions: Sequence[Decision]) -> dict[Ref, st
     accepted, whatever was decided, and partially read rows would be taken for versions of others. Where the whole
     table is read, rows that share the old key are noticed. A replaced table is not read at all."""
     places, keys = TableRenames.of(decisions), dict[Ref, tuple[str, ...] | None]()  # None: values of another type
-    for one in (d.change for d in decisions if d.applied):
-        if isinstance(one, KeyChanged | KeyRemoved):
-            retyped = is_retyped_key(one)
-            keys[places.after(one)] = None if retyped else one.after if isinstance(one, KeyChanged) else ()
+    for change in (d.change for d in decisions if d.applied):
+        if isinstance(change, KeyChanged | KeyRemoved):
+            retyped = is_retyped_key(change)
+            keys[places.after(change)] = None if retyped else change.after if isinstance(change, KeyChanged) else ()
     accepted = context.store.accepted.catalog(context.name)
     tables = ((accepted.get(ref), key) for ref, key in keys.items())
     mixed = (t for t, key in tables if t is not None and t.history and (key is None or set(t.key) != set(key)))
@@ -211,12 +211,12 @@ def lost_versions(
     context: SyncContext, decisions: Sequence[Decision], before: Catalog, after: Catalog
 ) -> dict[Ref, str]:
     """Return destination tables whose versions would need another key, and what a person can do."""
-    places, found = TableRenames.of(decisions), dict[Ref, str]()
-    for one in (d.change for d in decisions if d.applied and isinstance(d.change, _MIXES)):
-        old, table = before.get(places.before(one)), after.get(places.after(one))
+    places, blocked = TableRenames.of(decisions), dict[Ref, str]()
+    for change in (d.change for d in decisions if d.applied and isinstance(d.change, _MIXES)):
+        old, table = before.get(places.before(change)), after.get(places.after(change))
         if old is None or table is None or not old.history:
             continue
-        if set(old.key) == set(table.key) and not is_retyped_key(one):
+        if set(old.key) == set(table.key) and not is_retyped_key(change):
             continue
-        found[destination_ref(table, context.naming)] = _why(table)
-    return found
+        blocked[destination_ref(table, context.naming)] = _why(table)
+    return blocked

@@ -13,7 +13,7 @@ from instep.schema.catalog.promotion import widens
 from instep.schema.catalog.types import DataType
 from instep.schema.changes.diff import pair_columns
 from instep.schema.planning.projection import pair_tables
-from instep.suggest import did_you_mean, unknown_table
+from instep.suggest import did_you_mean
 from instep.sync.context import SyncContext
 from instep.sync.detection.detect import detect_if_changed, record
 from instep.sync.detection.pause import resume
@@ -44,7 +44,7 @@ class SettingTable:
             raise self._unknown(name)
         now = next((b for a, b in pair_columns(self.table, self.source).same if a.name == name), None)
         if now is None:
-            raise Blocked(f"column {self.table.path}.{name} is not at the source any more", hint="name another one")
+            raise Blocked(f"column {self.table.path}.{name} is no longer at the source", hint="name another one")
         return column, now
 
     def retyped(self, key: Sequence[str]) -> dict[str, DataType]:
@@ -78,10 +78,7 @@ def find_table(context: SyncContext, path: str) -> SettingTable:
     """
     detection = detect_if_changed(context, count=False)
     reviews = record(context, detection, count=False)
-    known = {t.path: t for t in detection.accepted.tables if not t.retained}
-    if path not in known:
-        raise unknown_table(f"connection {context.name} has no table {path}", path, known)
-    table = known[path]
+    table = context.table(path, (t for t in detection.accepted.tables if not t.retained))
     source = pair_tables(detection.accepted.tables, detection.discovery.catalog).get(table.ref)
     if source is None:
         raise Blocked(f"table {path} is not at the source", hint="see `instep changes list`")

@@ -26,16 +26,16 @@ Unfit = tuple[Ref, Column, str]
 _TYPED = ColumnWidened | ColumnNarrowed | ColumnRetyped
 
 
-def unfit_columns(context: SyncContext, made: Plan, guards: Mapping[Ref, Guards]) -> list[Unfit]:
+def unfit_columns(context: SyncContext, plan: Plan, guards: Mapping[Ref, Guards]) -> list[Unfit]:
     """Find the columns whose new type the table's layout or values of rows loaded before do not allow; reads those
     values. A new generation of a table has none of them."""
-    offences = [*column_offences(made, guards)]
-    known = {(ref, column.name) for ref, column, _ in offences}
-    return [*offences, *(u for u in _unfit(context, made) if (u[0], u[1].name) not in known)]
+    offences = [*column_offences(plan, guards)]
+    refused = {(ref, column.name) for ref, column, _ in offences}
+    return [*offences, *(u for u in _unfit(context, plan) if (u[0], u[1].name) not in refused)]
 
 
-def _unfit(context: SyncContext, made: Plan) -> Iterator[Unfit]:
-    for group in made.groups():
+def _unfit(context: SyncContext, plan: Plan) -> Iterator[Unfit]:
+    for group in plan.groups():
         changes = [s.change for s in group.steps]
         rewritten = [c for c in changes if isinstance(c, RewriteColumn) and not widens(c.before.type, c.after.type)]
         if any(isinstance(c, TableReplaced) for c in changes) or not rewritten:
@@ -56,12 +56,12 @@ def _unfit(context: SyncContext, made: Plan) -> Iterator[Unfit]:
                 )
 
 
-def read_whole(context: SyncContext, made: Plan, unfit: Sequence[Unfit]) -> frozenset[Ref]:
+def read_whole(context: SyncContext, plan: Plan, unfit: Sequence[Unfit]) -> frozenset[Ref]:
     """Return the accepted tables among these whose rows are all read by each sync: no value there has to fit, as the
     next load fills a new generation."""
     refs = {ref for ref, _, _ in unfit}
-    found = (t for t in made.after.tables if destination_ref(t, context.naming) in refs)
-    return frozenset(t.ref for t in found if _is_read_whole(context, t))
+    tables = (t for t in plan.after.tables if destination_ref(t, context.naming) in refs)
+    return frozenset(t.ref for t in tables if _is_read_whole(context, t))
 
 
 def _is_read_whole(context: SyncContext, table: Table) -> bool:
@@ -73,18 +73,18 @@ def _is_read_whole(context: SyncContext, table: Table) -> bool:
 
 
 def hold_columns(
-    context: SyncContext, detection: DetectionResult, made: Plan, unfit: Sequence[Unfit]
+    context: SyncContext, detection: DetectionResult, plan: Plan, unfit: Sequence[Unfit]
 ) -> tuple[DetectionResult, dict[Ref, str]]:
     """Return the detection with the changes of these columns held, and the destination tables (with why) of columns
     that no change is about."""
-    tables = {destination_ref(t, context.naming): t.ref for t in made.after.tables}
+    tables = {destination_ref(t, context.naming): t.ref for t in plan.after.tables}
     places, decisions = TableRenames.of(detection.decisions), list(detection.decisions)
     others: dict[Ref, str] = {}
     for ref, column, why in unfit:
-        found = [i for i, d in enumerate(decisions) if _is_about(d, places, tables.get(ref), column)]
-        for index in found:
+        places_about = [i for i, d in enumerate(decisions) if _is_about(d, places, tables.get(ref), column)]
+        for index in places_about:
             decisions[index] = for_review(decisions[index], why)
-        if not found:
+        if not places_about:
             others[ref] = why
     return replace(detection, decisions=defer_blocked(decisions, detection.accepted)), others
 

@@ -2,7 +2,7 @@
 
 The destination comes first, each table in one commit, then the accepted catalog with the explicit choice that keeps
 the next detection from applying the same change again. Interrupted in between, the next run finishes it: what is done
-already is no step any more.
+already is not a step.
 """
 
 from __future__ import annotations
@@ -161,14 +161,14 @@ def prepare(context: SyncContext, reviews: Sequence[Review]) -> UndoPlan:
     going, left = list(reviews), dict[str, str]()
     while True:
         try:
-            made = _prepare(context, going)
+            undo_plan = _prepare(context, going)
         except _UndoRefused as error:
             going = [r for r in going if r.id != error.change]
             if not going:
                 raise
             left[error.change] = error.message
         else:
-            return replace(made, left={**left, **made.left})
+            return replace(undo_plan, left={**left, **undo_plan.left})
 
 
 def _prepare(context: SyncContext, reviews: Sequence[Review]) -> UndoPlan:
@@ -176,18 +176,18 @@ def _prepare(context: SyncContext, reviews: Sequence[Review]) -> UndoPlan:
     undoing = undo(_applied(context, reviews), now, context.naming)
     target = desired(undoing.after, context.naming)
     refs = {destination_ref(t, context.naming) for c in (now, undoing.after) for t in c.tables}
-    there = context.destination.schema.inspect(sorted(refs))
+    existing = context.destination.schema.inspect(sorted(refs))
     capabilities, prefix = context.destination.capabilities, context.naming.prefix
-    made = plan(undoing.decisions, now, undoing.after, there, target, capabilities, prefix=prefix)
-    if made.refused:
-        ref, why = next(iter(made.refused.items()))
+    plan_back = plan(undoing.decisions, now, undoing.after, existing, target, capabilities, prefix=prefix)
+    if plan_back.refused:
+        ref, why = next(iter(plan_back.refused.items()))
         raise IllegalChange(f"{'.'.join(ref)} cannot be taken back: {why}", hint="the destination has not been touched")
     undropped = tuple(_tables(context, undoing))
-    columns, limits = _columns(context, undoing, made, there)
+    columns, limits = _columns(context, undoing, plan_back, existing)
     return UndoPlan(
         tuple(r for r in reviews if r.id in undoing.done),
         undoing,
-        _with(made, columns),
+        _with(plan_back, columns),
         undropped,
         (*limits, *_limits(undoing), *_shown(context, undoing)),
         undoing.left,
@@ -219,13 +219,13 @@ def _applied(context: SyncContext, reviews: Sequence[Review]) -> list[Applied]:
             catalogs[version] = context.store.accepted.catalog(context.name, version)
         return catalogs[version]
 
-    found = []
+    applied = []
     for review in reviews:
         if (version := versions.get(review.id)) is None:
             raise InstepError(f"change {review.id}: nothing says when it was applied", hint="see `instep history`")
         change = change_from_dict(review.change)
-        found.append(Applied(review.id, change, at(version - 1), at(version), _removed(context, review, change)))
-    return found
+        applied.append(Applied(review.id, change, at(version - 1), at(version), _removed(context, review, change)))
+    return applied
 
 
 def _removed(context: SyncContext, review: Review, change: Change) -> Removed:
@@ -238,7 +238,7 @@ def _removed(context: SyncContext, review: Review, change: Change) -> Removed:
 Extra = dict[Ref, list[tuple[Step, Column]]]
 
 
-def _columns(context: SyncContext, undoing: UndoPreview, made: Plan, there: Catalog) -> tuple[Extra, list[str]]:
+def _columns(context: SyncContext, undoing: UndoPreview, plan: Plan, existing: Catalog) -> tuple[Extra, list[str]]:
     """Return the steps that no plan makes by itself, by destination table: dropped columns come back, wider ones
     narrow."""
     extra: Extra = {}
@@ -248,19 +248,19 @@ def _columns(context: SyncContext, undoing: UndoPreview, made: Plan, there: Cata
         if not name:
             continue
         at, column = _desired_column(context, table, name)
-        found = _found(there, made, at)
-        if found is not None and column.name in found.by_name:
+        stored = _table_before(existing, plan, at)
+        if stored is not None and column.name in stored.by_name:
             continue
-        limits += _back(context, change, found.ref if found else at, table, column)
+        limits += _back(context, change, stored.ref if stored else at, table, column)
         extra.setdefault(at, []).append((step(at, UndropColumn(at, column, column)), column))
     for change, (ref, name) in undoing.narrowed.items():
         table = undoing.after.by_ref[ref]
         at, column = _desired_column(context, table, name)
-        found = _found(there, made, at)
-        old = _stored_column(found, column, made, at) if found else None
-        if found is None or old is None or old.type == column.type:
+        stored = _table_before(existing, plan, at)
+        old = _stored_column(stored, column, plan, at) if stored else None
+        if stored is None or old is None or old.type == column.type:
             continue
-        _check_fits(context, change, found.ref, old, column)
+        _check_fits(context, change, stored.ref, old, column)
         if isinstance(old.type, String) and isinstance(column.type, String):
             continue
         before = replace(column, type=old.type)
@@ -274,16 +274,16 @@ def _desired_column(context: SyncContext, table: Table, name: str) -> tuple[Ref,
     return target.ref, next(c for c in target.columns if c.alias == name)
 
 
-def _found(there: Catalog, made: Plan, ref: Ref) -> Table | None:
+def _table_before(existing: Catalog, plan: Plan, ref: Ref) -> Table | None:
     """Return the destination's table that will be called so, as it is."""
-    moved = {c.after.ref: c.before.ref for s in made.steps if isinstance(c := s.change, TableRenamed)}
-    return there.get(moved.get(ref, ref))
+    moved = {c.after.ref: c.before.ref for s in plan.steps if isinstance(c := s.change, TableRenamed)}
+    return existing.get(moved.get(ref, ref))
 
 
-def _stored_column(table: Table, column: Column, made: Plan, ref: Ref) -> Column | None:
+def _stored_column(table: Table, column: Column, plan: Plan, ref: Ref) -> Column | None:
     """Return the column as the destination holds it today, whatever it will be called."""
     moved = {
-        c.after.name: c.before.name for s in made.steps if s.table == ref and isinstance(c := s.change, ColumnRenamed)
+        c.after.name: c.before.name for s in plan.steps if s.table == ref and isinstance(c := s.change, ColumnRenamed)
     }
     return table.by_name.get(moved.get(column.name, column.name))
 
@@ -313,9 +313,9 @@ def _check_fits(context: SyncContext, change: str, ref: Ref, old: Column, column
         )
 
 
-def _with(made: Plan, extra: Extra) -> Plan:
+def _with(plan: Plan, extra: Extra) -> Plan:
     """Return the plan with these steps after those of the same table."""
-    steps, target = list(made.steps), made.target
+    steps, target = list(plan.steps), plan.target
     for ref, more in extra.items():
         last = max((i for i, s in enumerate(steps) if s.table == ref), default=len(steps) - 1)
         steps[last + 1 : last + 1] = [s for s, _ in more]
@@ -323,7 +323,7 @@ def _with(made: Plan, extra: Extra) -> Plan:
             names = {c.name: c for _, c in more}
             columns = [replace(c, type=names.pop(c.name).type) if c.name in names else c for c in table.columns]
             target = target.put(replace(table, columns=(*columns, *names.values())))
-    return replace(made, steps=tuple(steps), target=target)
+    return replace(plan, steps=tuple(steps), target=target)
 
 
 def _limits(undoing: UndoPreview) -> Iterator[str]:
@@ -353,67 +353,69 @@ def _shown(context: SyncContext, undoing: UndoPreview) -> Iterator[str]:
                 )
 
 
-def apply_undo(context: SyncContext, made: UndoPlan, allowed: Sequence[str] = ()) -> int:
+def apply_undo(context: SyncContext, undo_plan: UndoPlan, allowed: Sequence[str] = ()) -> int:
     """Execute the undo as one run; return the accepted version. Raises Blocked if something would be dropped that
     `allowed` (patterns) does not name, or where four_eyes demand a second person for it, StalePlan if accepted
     schema or destination have moved since `prepare`."""
-    unnamed = [s for s in made.drops if not any(fnmatchcase(s.object, pattern) for pattern in allowed)]
+    unnamed = [s for s in undo_plan.drops if not any(fnmatchcase(s.object, pattern) for pattern in allowed)]
     if unnamed:
         names = ", ".join(s.object for s in unnamed)
         raise Blocked(f"this undo drops {names}", hint=f"name it: --allow-destructive '{unnamed[0].object}'")
-    with _two_person_check(context, made), claimed(context, "undo") as run:
+    with _two_person_check(context, undo_plan), claimed(context, "undo") as run:
         context = replace(context, run=run)
         crashpoint("undo.before")
-        resume_undos(context, run, but=made.changes)
-        again = prepare(context, made.reviews)
-        if (again.plan, again.undoing) != (made.plan, made.undoing):
+        resume_undos(context, run, but=undo_plan.changes)
+        again = prepare(context, undo_plan.reviews)
+        if (again.plan, again.undoing) != (undo_plan.plan, undo_plan.undoing):
             raise StalePlan("the schemas have changed since this undo was shown", hint="look at it again")
-        requested = context.store.undos.request(context.name, made.changes, (s.object for s in made.drops), context.who)
-        return _carry_out(context, run, made, requested)
+        requested = context.store.undos.request(
+            context.name, undo_plan.changes, (s.object for s in undo_plan.drops), context.who
+        )
+        return _carry_out(context, run, undo_plan, requested)
 
 
-def _two_person_check(context: SyncContext, made: UndoPlan) -> AbstractContextManager[None]:
+def _two_person_check(context: SyncContext, undo_plan: UndoPlan) -> AbstractContextManager[None]:
     """Require a second person for an undo that drops something."""
-    if not made.drops:
+    if not undo_plan.drops:
         return nullcontext()
-    what = f"{', '.join(made.changes)}, which drops {', '.join(s.object for s in made.drops)}"
+    what = f"{', '.join(undo_plan.changes)}, which drops {', '.join(s.object for s in undo_plan.drops)}"
     return two_people(context, "undo", what)
 
 
 def resume_undos(context: SyncContext, run: Run, but: tuple[str, ...] = ()) -> None:
-    """Finish interrupted undos, all `but` that of these changes. One that cannot be undone any more, or drops by now
+    """Finish interrupted undos, all `but` that of these changes. One that can no longer be undone, or drops by now
     what nobody has named, is given up."""
     for requested in context.store.undos.waiting(context.name):
         if requested.changes == but:
             continue
         try:
-            made = prepare(context, [context.store.reviews.get(id) for id in requested.changes])
+            undo_plan = prepare(context, [context.store.reviews.get(id) for id in requested.changes])
         except InstepError:
-            made = None
-        if made is None or any(s.object not in requested.drops for s in made.drops):
+            undo_plan = None
+        if undo_plan is None or any(s.object not in requested.drops for s in undo_plan.drops):
             context.store.undos.end(requested.number)
         else:
-            _carry_out(context, run, made, requested)
+            _carry_out(context, run, undo_plan, requested)
 
 
-def _carry_out(context: SyncContext, run: Run, made: UndoPlan, requested: Undo) -> int:
-    for table in made.undropped:
+def _carry_out(context: SyncContext, run: Run, undo_plan: UndoPlan, requested: Undo) -> int:
+    for table in undo_plan.undropped:
         ref = destination_ref(table, context.naming)
         context.destination.write.claim(ref, run.fence)
         context.destination.schema.undrop_table(ref, table, Commit(run.id, run.fence))
         crashpoint("undo.table")
-    with journal(context, run, made.plan) as record:
-        for group in made.plan.groups():
+    with journal(context, run, undo_plan.plan) as record:
+        for group in undo_plan.plan.groups():
             with record.taking(group.steps):
                 context.destination.write.claim(group.ref, run.fence)
                 commit = Commit(run.id, run.fence, changes=tuple(s.id for s in group.steps))
                 execute_steps(context, group, commit)
                 crashpoint("undo.table")
-        for at, column in _undropped_columns(context, made.undoing):
+        for at, column in _undropped_columns(context, undo_plan.undoing):
             workers = context.workers(".".join(at), "restore")
             context.destination.write.restore_dropped_values(at, column.name, Commit(run.id, run.fence), workers)
         crashpoint("undo.committed")
-        version = _accept(replace(context, who=requested.who), made, record, requested)
+        version = _accept(replace(context, who=requested.who), undo_plan, record, requested)
     crashpoint("undo.accepted")
     return version
 
@@ -424,22 +426,22 @@ def _undropped_columns(context: SyncContext, undoing: UndoPreview) -> Iterator[t
             yield _desired_column(context, undoing.after.by_ref[ref], name)
 
 
-def _accept(context: SyncContext, made: UndoPlan, record: Journal, requested: Undo) -> int:
+def _accept(context: SyncContext, undo_plan: UndoPlan, record: Journal, requested: Undo) -> int:
     """Return one transaction: the catalog, the events, and a rejection of what the next detection would find because of
     it."""
-    why = f"undo of {', '.join(r.id for r in made.reviews)}"
-    base, run = made.plan.base_accepted, context.run.id if context.run else ""
+    why = f"undo of {', '.join(r.id for r in undo_plan.reviews)}"
+    base, run = undo_plan.plan.base_accepted, context.run.id if context.run else ""
     with context.transaction():
-        accepted, after = context.store.accepted, made.undoing.after
+        accepted, after = context.store.accepted, undo_plan.undoing.after
         version = accepted.add(context.name, after, who=context.who, why=why, base=base, run=run).version
-        context.store.schemas.add(context.name, "destination", made.plan.target, run=run, accepted=version)
-        places = TableRenames.of(made.undoing.decisions)
+        context.store.schemas.add(context.name, "destination", undo_plan.plan.target, run=run, accepted=version)
+        places = TableRenames.of(undo_plan.undoing.decisions)
         follow(context, places.moves)
-        follow_columns(context, _still_fed(made.undoing.decisions), places)
+        follow_columns(context, _still_fed(undo_plan.undoing.decisions), places)
         context.store.events.add(
-            *(ChangeUndone(context.name, r.id, r.summary, version, context.who) for r in made.reviews)
+            *(ChangeUndone(context.name, r.id, r.summary, version, context.who) for r in undo_plan.reviews)
         )
-        _choose(context, made.undoing)
+        _choose(context, undo_plan.undoing)
         record.close(version, ())
         context.store.undos.end(requested.number)
     return version
@@ -476,8 +478,8 @@ def _choose(context: SyncContext, undoing: UndoPreview) -> None:
     keys |= {
         k for s in seen.inferred_renames.proposals if _names(s.rename) in undone and (k := key(s.rename)) in reviews
     }
-    for one in keys:
-        context.store.reviews.decide(reviews[one].id, "rejected", context.who)
+    for changed_key in keys:
+        context.store.reviews.decide(reviews[changed_key].id, "rejected", context.who)
 
 
 def _names(rename: Change) -> tuple[object, ...]:
@@ -498,8 +500,8 @@ class UndoChanges(Work):
 
     def prepare(self, context: SyncContext, request: UndoRequest) -> Preview:
         """Find out what the undo does, with the errors of `prepare`."""
-        made = prepare(context, find(context, request.what))
-        return Preview(context.name, request, made.document(), made.does, prepared=made)
+        undo_plan = prepare(context, find(context, request.what))
+        return Preview(context.name, request, undo_plan.document(), undo_plan.does, prepared=undo_plan)
 
     def execute(self, context: SyncContext, preview: Preview, allow: Sequence[str]) -> Mapping[str, Any]:
         """Take the changes back; return the accepted version."""
