@@ -193,7 +193,7 @@ def test_a_watch_looks_at_what_has_a_target_once_a_minute(world: World) -> None:
     world.load()
     seconds[0] = 122.0
     watch.check_next(world.store, project, world.clock())
-    assert world.store.gauges.now().late == {"shop": 2}, "nobody watches it any more"
+    assert world.store.gauges.now().late == {"shop": 2}, "nobody watches it"
 
 
 def test_a_connection_is_as_late_as_its_worst_table(world: World) -> None:

@@ -17,7 +17,7 @@ from notify_world import HOSTILE, RENAMED, line, many, message
 from instep.notify import chat_services, webhook
 from instep.notify.apprise import markdown
 from instep.notify.deliver import counts_of
-from instep.notify.mail import html_of, made, text_of
+from instep.notify.mail import as_mail, html_of, text_of
 from instep.notify.message import LONGEST, Message, as_code, as_html, as_markdown, as_slack, shown, summary
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import parse
@@ -35,7 +35,7 @@ def texts(value: Any) -> Iterator[str]:
 
 
 def forms(said: Message) -> dict[str, str]:
-    mail = made(said, "instep@example.org", ("data@example.org",))
+    mail = as_mail(said, "instep@example.org", ("data@example.org",))
     return {
         "text": text_of(said), "html": html_of(said), "mail": mail.as_bytes().decode(),
         "slack": "\n".join(texts(chat_services.slack_payload(said))),
@@ -82,7 +82,7 @@ def test_a_name_adds_no_markup_anywhere(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["a\r\nBcc: all@example.org", "a\nb"])
 def test_a_name_adds_no_header_to_a_mail(name: str) -> None:
-    mail = made(message(line(table=name, connection=name)), "instep@example.org", ("data@example.org",))
+    mail = as_mail(message(line(table=name, connection=name)), "instep@example.org", ("data@example.org",))
     assert mail["Bcc"] is None
     assert "\n" not in str(mail["Subject"])
 
@@ -129,13 +129,13 @@ def test_titles() -> None:
 
 
 def test_mails_about_one_change_are_a_thread() -> None:
-    first, second = (made(message(id=f"m-{n}"), "instep@example.org", ("a@example.org",)) for n in (1, 2))
+    first, second = (as_mail(message(id=f"m-{n}"), "instep@example.org", ("a@example.org",)) for n in (1, 2))
     assert first["Message-ID"] == "<m-1@example.org>" != second["Message-ID"]
     assert first["References"] == second["References"] == "<change.c-7f3a2b@example.org>" == second["In-Reply-To"]
     assert first["List-Id"] == "<shop.instep.example.org>"
     assert first.get_content_type() == "multipart/alternative"
     assert [part.get_content_type() for part in first.iter_parts()] == ["text/plain", "text/html"]
-    other = made(message(line(connection="Shop 1")), "instep@example.org", ("a@example.org",))
+    other = as_mail(message(line(connection="Shop 1")), "instep@example.org", ("a@example.org",))
     assert re.fullmatch(r"<shop-1-[0-9a-f]{6}\.instep\.example\.org>", str(other["List-Id"]))
 
 

@@ -61,12 +61,12 @@ def open_project(folder: Path, spark: SparkSession | None = None) -> App:
         return App(load(file), reread=lambda: load(file))
     from instep.spark.provided_session import GivenSession
 
-    given = GivenSession(spark)
+    session = GivenSession(spark)
 
     def read() -> Project:
-        return load(file).with_spark(given.master)
+        return load(file).with_spark(session.master)
 
-    return App(read(), reread=read, spark=given)
+    return App(read(), reread=read, spark=session)
 
 
 def open_server(folder: Path, *, insecure_dev: bool = False, lazy_keys: bool = False) -> App:
@@ -257,7 +257,7 @@ class App:
         return Sender(self.store, self.channel, self._source_of, self._link, utc_now, retention=retention)
 
     def _source_of(self, connection: str) -> str:
-        """Return the name of a connection's source, "" if it is not in the project any more."""
+        """Return the name of a connection's source, "" if it is no longer in the project."""
         try:
             return self.project.source_of(connection)
         except ProjectError:
@@ -272,15 +272,15 @@ class App:
             return f"{url}/connections/{quote(connection, safe='')}"
         return f"{url}/{'changes' if of.startswith('c-') else 'runs'}/{quote(of, safe='')}"
 
-    def _only(self, what: str, name: str | None, known: Mapping[str, Any]) -> str:
+    def _only(self, what: str, name: str | None, names: Mapping[str, Any]) -> str:
         if name is not None:
             return name
-        if len(known) != 1:
-            hint = f"name it: {', '.join(known)}" if known else f"add one below `{what}s:` in instep.yml"
+        if len(names) != 1:
+            hint = f"name it: {', '.join(names)}" if names else f"add one below `{what}s:` in instep.yml"
             raise ProjectError(
-                f"this project has {len(known) or 'no'} {what}s{': choose one' * bool(known)}", hint=hint
+                f"this project has {len(names) or 'no'} {what}s{': choose one' * bool(names)}", hint=hint
             )
-        return next(iter(known))
+        return next(iter(names))
 
     def sync_context(self, connection: str) -> SyncContext:
         """Return everything that one connection's run needs."""
@@ -538,14 +538,14 @@ def log_status(app: App, connection: str) -> dict[str, Any]:
 
     names = app.log_names(connection)
     assert names is not None, "asked for by the caller"
-    found: dict[str, Any] = {"connection": connection, "slot": names.slot, "publication": names.publication}
-    found["paused"] = app.store.pauses.connection(connection) is not None
+    status: dict[str, Any] = {"connection": connection, "slot": names.slot, "publication": names.publication}
+    status["paused"] = app.store.pauses.connection(connection) is not None
     try:
         log = log_of(app, connection)[0]
         log.resume(places(_going_on(app, connection)))
-        return found | asdict(log.state())
+        return status | asdict(log.state())
     except InstepError as error:
-        return found | {"exists": False, "ours": True, "trouble": error.message, "hint": error.hint or ""}
+        return status | {"exists": False, "ours": True, "trouble": error.message, "hint": error.hint or ""}
 
 
 def _going_on(app: App, connection: str) -> dict[tuple[str, str], Any]:

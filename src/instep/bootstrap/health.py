@@ -33,10 +33,10 @@ class HealthCheck(QueryWork):
     def find(self, context: QueryContext, query: CheckHealth) -> HealthReport:
         """Return the findings; a store that cannot be read is one."""
         try:
-            found = tuple(HealthFinding(**asdict(one)) for one in stored(context.store))
+            findings = tuple(HealthFinding(**asdict(f)) for f in stored(context.store))
         except InstepError as error:
-            found = (HealthFinding("store", "bad", error.message, error.hint),)
-        return HealthReport(__version__, all(one.state != "bad" for one in found), found)
+            findings = (HealthFinding("store", "bad", error.message, error.hint),)
+        return HealthReport(__version__, all(f.state != "bad" for f in findings), findings)
 
 
 class ReferenceList(QueryWork):
@@ -49,8 +49,8 @@ class ReferenceList(QueryWork):
     ) -> Sequence[ReferenceCheck]:
         """Return the checks in this order."""
         kind, name = (after[0], after[1]) if after else (0, "")
-        found = (one for at in range(kind, len(_KINDS)) for one in _named(context, at, name if at == kind else ""))
-        return [_checked(context, one) for one in islice(found, limit)]
+        references = (r for at in range(kind, len(_KINDS)) for r in _named(context, at, name if at == kind else ""))
+        return [_checked(context, r) for r in islice(references, limit)]
 
     def place(self, item: ReferenceCheck) -> Sequence[Any]:
         """Return the number of the kind, and the object's name."""

@@ -39,15 +39,15 @@ _ROOM_SECONDS = 10.0
 
 
 def main(descriptor: int) -> None:
-    """Answer the request on standard input, then hold the snapshot until nobody reads it any more."""
+    """Answer the request on standard input, then hold the snapshot until nobody reads it."""
     from instep.spark.data_source import LENGTH, ReadRequest
 
     answered = False
 
-    def answer(kind: str, found: Any) -> None:
+    def answer(kind: str, value: Any) -> None:
         nonlocal answered
         answered = True
-        data = pickle.dumps((kind, found))
+        data = pickle.dumps((kind, value))
         with suppress(BrokenPipeError), os.fdopen(descriptor, "wb") as out:
             out.write(LENGTH.pack(len(data)) + data)
         nothing = os.open(os.devnull, os.O_RDWR)
@@ -55,7 +55,7 @@ def main(descriptor: int) -> None:
         os.dup2(nothing, 2)
 
     try:
-        serve(ReadRequest(**json.load(sys.stdin)), lambda found: answer("found", found))
+        serve(ReadRequest(**json.load(sys.stdin)), lambda value: answer("found", value))
     except InstepError as error:
         if not answered:
             answer("error", (type(error).__name__, blot(error.message), blot(error.hint)))
@@ -91,7 +91,7 @@ def serve(request: ReadRequest, answer: Callable[[Any], None]) -> None:
 
 
 def _make_room(folder: Path, request: ReadRequest, source: str) -> None:
-    """End the oldest snapshots of the source that were read and are not any more, if there are too many.
+    """End the oldest snapshots of the source that were read and no longer are, if there are too many.
 
     Blocked if they are all read, or wait for their first task.
     """
@@ -106,21 +106,21 @@ def _make_room(folder: Path, request: ReadRequest, source: str) -> None:
                 hint=f"read {MOST_SNAPSHOTS} tables of it at a time, or its tables at the destination: "
                 "`project.table(...).to_spark()`",
             )
-        for one in [one for one in others if (one / _IDLE).exists()][:surplus]:
+        for other in [other for other in others if (other / _IDLE).exists()][:surplus]:
             with suppress(OSError):
-                (one / _END).touch()
+                (other / _END).touch()
         time.sleep(_POLL)
 
 
 def _others(path: Path, spark: int, source: str) -> list[Path]:
     """Return the folders of the other snapshots of the source for this driver, the oldest first."""
-    found = []
+    others = []
     for folder in temporaries(_PURPOSE):
         with suppress(OSError, ValueError):
             its_spark, its_source, begun = json.loads((folder / _ABOUT).read_text())
             if folder != path and (its_spark, its_source) == (spark, source):
-                found.append((begun, folder))
-    return [folder for _, folder in sorted(found)]
+                others.append((begun, folder))
+    return [folder for _, folder in sorted(others)]
 
 
 def _serve_snapshot(request: ReadRequest, context: SyncContext, folder: Path, answer: Callable[[Any], None]) -> None:
@@ -142,7 +142,7 @@ def _serve_snapshot(request: ReadRequest, context: SyncContext, folder: Path, an
                 return ""
             return (
                 f"{request.table}: the source's table was rewritten or altered after the snapshot of this read was "
-                "taken, which does not show its rows any more"
+                "taken, which no longer shows its rows"
             )
 
         with SnapshotServer("" if request.host else "127.0.0.1", outdated) as server:
@@ -163,7 +163,7 @@ def _parts(reader: Any, spec: Any, chunks: Any) -> list[bytes]:
 
 
 def _wait(server: SnapshotServer, folder: Path, request: ReadRequest) -> None:
-    """Return when Spark has ended, or the snapshot is not read any more."""
+    """Return when Spark has ended, or the snapshot is no longer read."""
     while _runs(request.spark):
         time.sleep(_POLL)
         is_idle = server.is_idle
@@ -201,7 +201,7 @@ class SnapshotServer:
             return self._was_read and not self._readers
 
     def end_after(self, seconds: float) -> bool:
-        """Return whether nobody has read for so long; then nobody can begin to any more."""
+        """Return whether nobody has read for so long; then nobody can begin to."""
         with self._lock:
             idle_seconds = seconds if self._was_read else max(seconds, _FIRST)
             self._ended = not self._readers and time.monotonic() - self._last > idle_seconds
@@ -230,8 +230,8 @@ class SnapshotServer:
                     return
                 link.sendall(b"+")
                 while link.recv(1):
-                    found = self._answer().encode()
-                    link.sendall(LENGTH.pack(len(found)) + found)
+                    reply = self._answer().encode()
+                    link.sendall(LENGTH.pack(len(reply)) + reply)
 
     @contextmanager
     def _reading(self) -> Iterator[bool]:
@@ -254,7 +254,7 @@ class SnapshotServer:
         except InstepError as error:
             return blot(error.message)
         except Exception as error:
-            return f"the snapshot cannot be used any more: {_described(error)}"
+            return f"the snapshot can no longer be used: {_described(error)}"
 
 
 def _keep_alive(link: socket.socket) -> None:

@@ -49,8 +49,8 @@ class StatusLookup(QueryWork):
 
     def find(self, context: QueryContext, query: GetStatus) -> ConnectionStatus:
         """Return the status."""
-        [found] = connection_statuses(context, [context.connection(query.connection)])
-        return found
+        [status] = connection_statuses(context, [context.connection(query.connection)])
+        return status
 
 
 class TableStatusList(QueryWork):
@@ -69,11 +69,11 @@ class TableStatusList(QueryWork):
         outcomes = shown_outcomes(live, store.runs.latest_outcomes_of([name])[name], latest)
         behind, search = (after[0], after[1]) if after else None, query.search.casefold()
         fitting = (
-            one
-            for one in outcomes
-            if (behind is None or one.table > behind)
-            and (not query.status or one.status in query.status)
-            and search in ".".join(filter(None, one.table)).casefold()
+            outcome
+            for outcome in outcomes
+            if (behind is None or outcome.table > behind)
+            and (not query.status or outcome.status in query.status)
+            and search in ".".join(filter(None, outcome.table)).casefold()
         )
         loads = table_loads(store, name, list(islice(fitting, limit)))
         project = context.project.for_connections([name])
@@ -81,7 +81,7 @@ class TableStatusList(QueryWork):
             return loads
         refs = [load.table for load in loads]
         fresh = freshness_of(store, project, [name], datetime.now(UTC), whole=True, only=refs)[name]
-        return [replace(one, freshness=fresh.get(one.table)) for one in loads]
+        return [replace(outcome, freshness=fresh.get(outcome.table)) for outcome in loads]
 
     def place(self, item: TableLoad) -> Sequence[Any]:
         """Return the table's schema and name."""

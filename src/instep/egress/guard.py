@@ -61,19 +61,19 @@ class EgressGuard:
         if not _HOST.fullmatch(host) or not 0 < port < 65536:
             raise EgressRefused(f"{host!r} port {port} is not an address", hint="write a host name and a port")
         try:
-            found = tuple(self.resolve(host, port))
+            addresses = tuple(self.resolve(host, port))
         except (OSError, UnicodeError):
-            found = ()
-        if not found:
+            addresses = ()
+        if not addresses:
             raise ConnectError(f"the host {host} is not known", hint="check its spelling and the network")
         named = host.lower().rstrip(".") in {name.lower() for name in self.allow}
-        trusted = [named or self._listed(text) for text in found]
-        for text, is_trusted in zip(found, trusted, strict=True):
+        trusted = [named or self._listed(text) for text in addresses]
+        for text, is_trusted in zip(addresses, trusted, strict=True):
             if not is_trusted and (why := inner(text)):
                 raise EgressRefused(
                     f"{host} is {text}, {why}", hint=f"if it is meant, list it: `egress: {{allow: [{text}]}}`"
                 )
-        return JudgedHost(host, port, found, all(trusted))
+        return JudgedHost(host, port, addresses, all(trusted))
 
     def connect(self, host: str, port: int, timeout: float) -> socket.socket:
         """Return a connection to a judged address. Raises EgressRefused or ConnectError; `timeout` in seconds."""

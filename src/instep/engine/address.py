@@ -28,8 +28,8 @@ SOCKET = "INSTEP_RESIDENT_SOCKET"
 
 def project_folder(folder: Path) -> Path | None:
     """Return the folder of the project that `folder` is in, None if it is in none."""
-    here = Path(os.path.realpath(folder))
-    return next((one for one in (here, *here.parents) if (one / PROJECT_FILE).is_file()), None)
+    start = Path(os.path.realpath(folder))
+    return next((f for f in (start, *start.parents) if (f / PROJECT_FILE).is_file()), None)
 
 
 def socket_of(project: Path) -> Path:
@@ -48,7 +48,7 @@ def surroundings() -> tuple[object, ...]:
     import resource
 
     limits = {name: resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")}
-    namespaces = [str(Path("/proc/self/ns", one).readlink()) for one in ("mnt", "pid", "net", "user", "cgroup")]
+    namespaces = [str(Path("/proc/self/ns", n).readlink()) for n in ("mnt", "pid", "net", "user", "cgroup")]
     return (
         os.getegid(),
         sorted(os.getgroups()),
@@ -71,8 +71,8 @@ def surroundings() -> tuple[object, ...]:
 
 def library_variables() -> dict[str, str]:
     """Return the variables of the caller that a library reads when it is loaded, but for our own settings."""
-    found = {name: value for name, value in callers_environment().items() if name.startswith(LIBRARY_PREFIXES)}
-    return {name: value for name, value in found.items() if LASTING.get(name) != value}
+    variables = {name: value for name, value in callers_environment().items() if name.startswith(LIBRARY_PREFIXES)}
+    return {name: value for name, value in variables.items() if LASTING.get(name) != value}
 
 
 def runtime_folder() -> Path:
@@ -86,8 +86,8 @@ def runtime_folder() -> Path:
 
 def runtime_place() -> Path:
     """Return where the folder of the user's sockets is, once an engine has been started."""
-    given = os.environ.get("XDG_RUNTIME_DIR")
-    return Path(given, "instep") if given and _is_own(Path(given)) else Path(f"/tmp/instep.{os.geteuid()}")
+    folder = os.environ.get("XDG_RUNTIME_DIR")
+    return Path(folder, "instep") if folder and _is_own(Path(folder)) else Path(f"/tmp/instep.{os.geteuid()}")
 
 
 def _is_own(folder: Path) -> bool:

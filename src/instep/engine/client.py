@@ -143,7 +143,7 @@ def start(project: Path) -> None:
     passed_on = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
     env = LASTING | passed_on | library_variables()
     try:
-        made = subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-P", "-m", "instep.engine.serve", str(project), str(place)],
             cwd="/",
             env=env,
@@ -163,9 +163,9 @@ def start(project: Path) -> None:
         with suppress(NoEngine):
             connect(project).close()
             return
-        if made.poll():
+        if process.poll():
             raise NoEngine(log.read_text(errors="replace")[-2000:])
-        if made.returncode == 0:  # another one has just been started, or ends
+        if process.returncode == 0:  # another one has just been started, or ends
             end = min(end, time.monotonic() + _OTHER_LISTENS_WITHIN) if not waits else end
             waits = True
         time.sleep(0.01)
@@ -217,9 +217,9 @@ def _hand_over(peer: socket.socket, arguments: list[str]) -> bool:
     except OSError:
         return False
     finally:
-        for one in (reads, writes, *(stream for stream in streams if stream > 2)):
-            if one >= 0:
-                os.close(one)
+        for descriptor in (reads, writes, *(stream for stream in streams if stream > 2)):
+            if descriptor >= 0:
+                os.close(descriptor)
 
 
 def _open(number: int) -> int:
@@ -234,7 +234,7 @@ def _open(number: int) -> int:
 def _command(arguments: list[str]) -> bytes:
     import json
 
-    ignored = [int(one) for one in _HANDED_ON if signal.getsignal(one) is signal.SIG_IGN]
+    ignored = [int(number) for number in _HANDED_ON if signal.getsignal(number) is signal.SIG_IGN]
     umask = os.umask(0)
     os.umask(umask)
     environment: Mapping[str, str] = dict(os.environ)
@@ -261,9 +261,9 @@ def _wait(peer: socket.socket) -> int:
         os.kill(os.getpid(), signal.SIGSTOP)
         hand_on(signal.SIGCONT, None)
 
-    for one in _HANDED_ON:
-        if signal.getsignal(one) is not signal.SIG_IGN:
-            signal.signal(one, hand_on)
+    for signal_number in _HANDED_ON:
+        if signal.getsignal(signal_number) is not signal.SIG_IGN:
+            signal.signal(signal_number, hand_on)
     if signal.getsignal(signal.SIGTSTP) is not signal.SIG_IGN:
         signal.signal(signal.SIGTSTP, stop)
     try:

@@ -20,8 +20,8 @@ from instep.engine.address import SOCKET
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 
 
-def become(streams: list[int], given: int, engine: int, run: Callable[[list[str]], NoReturn], socket: str) -> NoReturn:
-    """Run the command that the pipe `given` describes, and end with its exit code.
+def become(streams: list[int], pipe: int, engine: int, run: Callable[[list[str]], NoReturn], socket: str) -> NoReturn:
+    """Run the command that the `pipe` describes, and end with its exit code.
 
     `streams` are its standard input, output and error; `engine` is the process that it must not outlive, `socket` where
     that listens.
@@ -31,13 +31,13 @@ def become(streams: list[int], given: int, engine: int, run: Callable[[list[str]
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
-    with os.fdopen(given, "rb") as pipe:
-        data = pipe.read()
+    with os.fdopen(pipe, "rb") as command:
+        data = command.read()
     if not data:  # whoever asked is gone
         os._exit(1)
     message = json.loads(data)
-    for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGCHLD, signal.SIGPIPE):
-        signal.signal(one, signal.SIG_DFL)
+    for signal_number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGCHLD, signal.SIGPIPE):
+        signal.signal(signal_number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # as Python does
     for number in message["ignored"]:

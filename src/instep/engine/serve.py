@@ -34,7 +34,7 @@ IDLE = 900.0
 _LOOKS = 5.0
 """Seconds between two looks at the time, the memory and the code."""
 _TIMEOUT = 10.0
-"""Seconds that a command has to end once nobody waits for it any more, before it is killed."""
+"""Seconds that a command has to end once nobody waits for it, before it is killed."""
 _MESSAGE_SECONDS = 5.0
 _SERVES = 200
 """Commands for which a JVM is used: each leaves a little in it."""
@@ -108,8 +108,8 @@ class EngineProcess:
     def serve(self) -> None:
         """Answer until the engine is idle for too long, is stopped, or its code has changed."""
         woken, wakes = socket.socketpair()
-        for one in (woken, wakes):
-            one.setblocking(False)
+        for end in (woken, wakes):
+            end.setblocking(False)
         signal.set_wakeup_fd(wakes.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGTERM, lambda *_: setattr(self, "terminated", True))
@@ -203,7 +203,7 @@ class EngineProcess:
         return sum(map(memory_of, [os.getpid(), *(descendants(self.keeper.pid) if self.keeper else ())]))
 
     def _stop(self, why: str) -> None:
-        """Take no commands any more; those that run go on to their end, beside the next engine if need be."""
+        """Take no more commands; those that run go on to their end, beside the next engine if need be."""
         if self.stopping:
             return
         self.stopping = why
@@ -218,8 +218,8 @@ class EngineProcess:
 
     def _run(self, peer: socket.socket, descriptors: list[int]) -> None:
         gc.freeze()
-        *streams, given = descriptors
-        pid = _forked(lambda engine: become(streams, given, engine, _perform, str(self.place)), self._leave_to, peer)
+        *streams, pipe = descriptors
+        pid = _forked(lambda engine: become(streams, pipe, engine, _perform, str(self.place)), self._leave_to, peer)
         self.count += 1
         self.active = time.time()
         command = self.commands[pid] = Command(pid, time.time(), peer)
@@ -232,11 +232,11 @@ class EngineProcess:
             os.close(self.lock)
         signal.set_wakeup_fd(-1)
         self.events.close()
-        for one in (self.listener, peer, *(c.peer for c in self.commands.values() if c.peer)):
-            one.close()
+        for sock in (self.listener, peer, *(c.peer for c in self.commands.values() if c.peer)):
+            sock.close()
         if self.keeper:
-            for one in (self.keeper.peer, *self.keeper.waiting):
-                one.close()
+            for sock in (self.keeper.peer, *self.keeper.waiting):
+                sock.close()
 
     def _on_command_message(self, command: Command) -> None:
         """Pass a signal on; end the command of somebody who has gone."""
@@ -272,7 +272,7 @@ class EngineProcess:
                 self._ended(command, code)
             elif self.keeper and self.keeper.pid == pid:
                 self._forget_keeper({"ended": "while it started"})
-            self.ending = [one for one in self.ending if one.pid != pid]
+            self.ending = [process for process in self.ending if process.pid != pid]
 
     def _ended(self, command: Command, code: int) -> None:
         self.active = time.time()
@@ -285,8 +285,8 @@ class EngineProcess:
             with suppress(OSError):
                 send(self.keeper.peer, {"ended": command.pid})
         _signal(-command.pid, signal.SIGKILL)  # what it has started goes with it
-        known = self.unloadable | sys.modules.keys()
-        self._to_load += [name for name in _imported_modules(self.place, command.pid) if name not in known]
+        loaded = self.unloadable | sys.modules.keys()
+        self._to_load += [name for name in _imported_modules(self.place, command.pid) if name not in loaded]
 
     def _check_processes(self) -> None:
         """End what nobody waits for, and the engine where it is idle, too large or of old code."""
@@ -294,7 +294,7 @@ class EngineProcess:
         for command in self.commands.values():
             if command.left and now - command.left > _TIMEOUT:
                 _signal(command.pid, signal.SIGKILL)
-        if self.keeper and self.keeper.is_worn and not any(one.on_spark for one in self.commands.values()):
+        if self.keeper and self.keeper.is_worn and not any(c.on_spark for c in self.commands.values()):
             self._end_keeper()
         if self.keeper and not self.keeper.answer and now - self.keeper.started > SPARK_WITHIN:
             self._end_keeper(timeout=0, answer={"late": SPARK_WITHIN})
@@ -328,7 +328,7 @@ class EngineProcess:
             peer.close()
             return
         if self.keeper and self.keeper.settings != settings:
-            if any(one.on_spark for one in self.commands.values()):
+            if any(c.on_spark for c in self.commands.values()):
                 send(peer, {"refused": "another command uses a session with other settings"})
                 peer.close()
                 return
@@ -367,10 +367,10 @@ class EngineProcess:
         self._tell_waiting(keeper, message)
 
     def _tell_waiting(self, keeper: Keeper, message: dict[str, Any]) -> None:
-        for one in keeper.waiting:
+        for peer in keeper.waiting:
             with suppress(OSError):
-                send(one, message)
-            one.close()
+                send(peer, message)
+            peer.close()
         keeper.waiting.clear()
 
     def _forget_keeper(self, answer: dict[str, Any]) -> None:
@@ -390,9 +390,9 @@ class EngineProcess:
         self._forget_keeper(answer or {"ended": "because it was told to"})
 
     def _kill_late(self) -> None:
-        for one in self.ending:
-            if time.monotonic() > one.ends_until:
-                _signal(one.pid, signal.SIGKILL)
+        for process in self.ending:
+            if time.monotonic() > process.ends_until:
+                _signal(process.pid, signal.SIGKILL)
 
 
 def _forked(run: Callable[[int], NoReturn], leave_to: Callable[[socket.socket], None], peer: socket.socket) -> int:
@@ -483,14 +483,14 @@ def newest_code() -> tuple[int, int]:
             newest = max(newest, Path(place).stat().st_mtime_ns)
         folders = [str(Path(__file__).parents[1])]
         while folders:
-            with os.scandir(folders.pop()) as found:
-                for one in found:
-                    if one.is_dir(follow_symlinks=False):
-                        if one.name != "__pycache__":
-                            folders.append(one.path)
-                    elif one.name.endswith(".py") and not one.name.startswith("."):
+            with os.scandir(folders.pop()) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        if entry.name != "__pycache__":
+                            folders.append(entry.path)
+                    elif entry.name.endswith(".py") and not entry.name.startswith("."):
                         count += 1
-                        newest = max(newest, one.stat().st_mtime_ns)
+                        newest = max(newest, entry.stat().st_mtime_ns)
     except OSError:  # it is being changed
         return -1, time.time_ns()
     return count, newest
@@ -542,12 +542,12 @@ def memory_of(pid: int) -> int:
 
 def descendants(pid: int) -> list[int]:
     """Return a process and those that it has started."""
-    found = [pid]
-    for one in found:
+    pids = [pid]
+    for parent in pids:
         with suppress(OSError):
-            for thread in Path(f"/proc/{one}/task").iterdir():
-                found += map(int, (thread / "children").read_text().split())
-    return found
+            for thread in Path(f"/proc/{parent}/task").iterdir():
+                pids += map(int, (thread / "children").read_text().split())
+    return pids
 
 
 def main(project: Path, place: Path) -> int:

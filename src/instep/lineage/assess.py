@@ -51,8 +51,8 @@ def assess(models: Sequence[Model], relations: Iterable[ModelRelation]) -> tuple
     """Return one verdict a model, the worst first. `relations` are the tables of the destination with the edits on
     them."""
     judge = _Judge(models, relations)
-    found = [ModelVerdict(model, judge.judge(place)[0], judge.reads(place)) for place, model in enumerate(models)]
-    return tuple(sorted(found, key=lambda v: (LEVELS.index(v.level), v.model.name)))
+    verdicts = [ModelVerdict(model, judge.judge(place)[0], judge.reads(place)) for place, model in enumerate(models)]
+    return tuple(sorted(verdicts, key=lambda v: (LEVELS.index(v.level), v.model.name)))
 
 
 class _Judge:
@@ -89,16 +89,16 @@ class _Judge:
     def _by_dependencies(self, place: int) -> tuple[tuple[ModelFinding, ...], RelationShape]:
         """Assess a model without its SQL: a removed table breaks it, any other change may."""
         model = self._models[place]
-        found: dict[ModelFinding, None] = {}
+        findings: dict[ModelFinding, None] = {}
         for name in model.depends:
             shape = self._shape(name, place)
             for edit in shape.all_edits():
                 whole = edit in shape.edits and edit.level == "breaks"
                 why = edit.text if whole else f"{model.problem}; {edit.text}"
-                found[ModelFinding(edit.change, "breaks" if whole else "unknown", why)] = None
+                findings[ModelFinding(edit.change, "breaks" if whole else "unknown", why)] = None
         if not model.depends:
-            found[ModelFinding("", "unknown", model.problem)] = None
-        return tuple(found), UNKNOWN
+            findings[ModelFinding("", "unknown", model.problem)] = None
+        return tuple(findings), UNKNOWN
 
     def _shape(self, name: tuple[str, ...], reader: int) -> RelationShape:
         """Return the relation that a name means: the one that agrees with it in most parts, models before tables."""
@@ -106,10 +106,10 @@ class _Judge:
         for table in self._tables:
             if (score := _agreement(name, table.name)) > best:
                 best, shape, known_as = score, table.shape, ".".join(table.name)
-        for place, known in enumerate(self._models):
-            score = _agreement(name, known.relation) if place != reader else 0
+        for place, other in enumerate(self._models):
+            score = _agreement(name, other.relation) if place != reader else 0
             if score and score >= best and (score > best or model < 0):
-                best, model, known_as = score, place, known.name
+                best, model, known_as = score, place, other.name
         if known_as:
             self._found.setdefault(reader, set()).add(known_as)
         return self.judge(model)[1] if model >= 0 else shape
@@ -195,21 +195,21 @@ class _Reading:
         self._sources.put(scope, self._output(scope))
 
     def _column(self, scope: Scope, column: exp.Column) -> None:
-        found = self._sources.resolve(scope, column)
-        if found.missing:
+        resolved = self._sources.resolve(scope, column)
+        if resolved.missing:
             why = f"no table that it reads has a column {column.sql()}"
             self._add(ModelEdit("", "unclear", why), "unknown", why, column)
         output = _output_of(scope, column)
         excepted = column.find_ancestor(exp.Star) is not None
         stale: list[ModelEdit] = []
-        for edit in found.field.edits if found.field else ():
+        for edit in resolved.field.edits if resolved.field else ():
             if edit.level == "silent":
                 self._quiet(edit, column, output, excepted)
                 stale.append(edit)
             elif not (excepted and edit.kind == "retyped"):
                 self._add(edit, edit.level, f"it names {column.sql()}: {edit.text}", column, output)
         self._stale[id(column)] = tuple(stale)
-        self._report_ambiguity(scope, column, found)
+        self._report_ambiguity(scope, column, resolved)
 
     def _quiet(self, edit: ModelEdit, column: exp.Column, output: str, excepted: bool) -> None:
         why = f"it reads {column.sql()}: {edit.text}"
@@ -218,12 +218,12 @@ class _Reading:
         elif not excepted:
             self._shift(edit, why, column)
 
-    def _report_ambiguity(self, scope: Scope, column: exp.Column, found: ResolvedColumn) -> None:
+    def _report_ambiguity(self, scope: Scope, column: exp.Column, resolved: ResolvedColumn) -> None:
         """Report that a natural join makes one column of two."""
         natural = any(j.method.upper() == "NATURAL" for j in scope.expression.args.get("joins") or ())
-        for rival in found.rivals:
+        for rival in resolved.rivals:
             for edit in rival.edits:
-                if found.captured or natural:
+                if resolved.captured or natural:
                     self._shift(edit, f"{column.sql()} means another column then: {edit.text}", column)
                 else:
                     self._add(edit, "breaks", f"{column.sql()} becomes ambiguous: {edit.text}", column)
@@ -273,9 +273,9 @@ class _Reading:
     def _renamed(self, scope: Scope, shape: RelationShape) -> RelationShape:
         """Rename the fields after the column list of `x(a, b)`, and check their count."""
         self._count(shape, scope.expression, "a list of column names no longer fits")
-        there = [f for f in shape.fields if not f.coming]
+        existing = [f for f in shape.fields if not f.coming]
         return RelationShape(
-            tuple(ModelField(n, f.edits if f else ()) for n, f in zip_longest(scope.outer_columns, there) if n),
+            tuple(ModelField(n, f.edits if f else ()) for n, f in zip_longest(scope.outer_columns, existing) if n),
             shape.open,
         )
 
@@ -284,8 +284,8 @@ class _Reading:
         listed = query.this.expressions if isinstance(query.this, exp.Schema) else []
         if listed or isinstance(query, exp.Insert):
             self._count(shape, query, "the selected columns no longer fit its column list")
-        there = [f for f in shape.fields if not f.coming]
-        fields = (ModelField(name.name, f.edits if f else ()) for name, f in zip_longest(listed, there) if name)
+        existing = [f for f in shape.fields if not f.coming]
+        fields = (ModelField(name.name, f.edits if f else ()) for name, f in zip_longest(listed, existing) if name)
         return replace(shape, fields=tuple(fields)) if listed else shape
 
     def _count(self, shape: RelationShape, node: exp.Expr, why: str) -> None:

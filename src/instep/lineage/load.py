@@ -47,8 +47,8 @@ class _Manifest:
         self._parts: Part = {**data.get("sources", {}), **self._nodes}
         self._exposures: Part = data.get("exposures", {})
         adapter = data["metadata"].get("adapter_type") or ""
-        known = adapter if adapter in sqlglot.Dialect.classes else ""
-        self._dialect = dialect or known or "spark"
+        adapter_dialect = adapter if adapter in sqlglot.Dialect.classes else ""
+        self._dialect = dialect or adapter_dialect or "spark"
 
     def models(self) -> Iterator[Model]:
         for node in self._nodes.values():
@@ -133,10 +133,10 @@ def _files(path: Path) -> Iterator[tuple[Path, str]]:
         return
     if not path.is_dir():
         raise ProjectError(f"there is no folder or file {path}", hint="name a folder of .sql files, or one such file")
-    found = sorted(file for file in path.rglob("*") if file.suffix.lower() == ".sql" and file.is_file())
-    if not found:
+    files = sorted(file for file in path.rglob("*") if file.suffix.lower() == ".sql" and file.is_file())
+    if not files:
         raise ProjectError(f"{path} has no .sql files", hint="name the folder that holds the views")
-    yield from ((file, file.relative_to(path).as_posix()) for file in found)
+    yield from ((file, file.relative_to(path).as_posix()) for file in files)
 
 
 def _models(file: Path, shown: str, dialect: str) -> list[Model]:

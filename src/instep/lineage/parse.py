@@ -25,9 +25,9 @@ class UnreadableSql(Exception):
 
 def check_dialect(dialect: str) -> str:
     """Return `dialect`; raises ProjectError for an unknown one."""
-    known = sorted(name for name in sqlglot.Dialect.classes if name)
-    if dialect not in known:
-        raise ProjectError(f"unknown SQL dialect {dialect!r}", hint=f"use one of: {', '.join(known)}")
+    dialects = sorted(name for name in sqlglot.Dialect.classes if name)
+    if dialect not in dialects:
+        raise ProjectError(f"unknown SQL dialect {dialect!r}", hint=f"use one of: {', '.join(dialects)}")
     return dialect
 
 
@@ -35,17 +35,17 @@ def parse(text: str, dialect: str) -> list[exp.Expr]:
     """Return the statements that read or define something; raises Unreadable, naming line and column."""
     logging.getLogger("sqlglot").setLevel(logging.ERROR)
     try:
-        found = [s for s in sqlglot.parse(text, dialect=dialect) if s is not None and not isinstance(s, _QUIET)]
+        statements = [s for s in sqlglot.parse(text, dialect=dialect) if s is not None and not isinstance(s, _QUIET)]
     except ParseError as error:
         raise UnreadableSql(_location(error)) from None
     except SqlglotError as error:
         raise UnreadableSql(f"it does not parse: {str(error).splitlines()[0]}") from None
     except RecursionError:
         raise UnreadableSql("it is nested too deeply") from None
-    for statement in found:
+    for statement in statements:
         if not isinstance(statement, _READERS) or _defines_code(statement):
             raise UnreadableSql(f"{statement.key} statements are not understood")
-    return found
+    return statements
 
 
 def _defines_code(statement: exp.Expr) -> bool:
@@ -98,14 +98,14 @@ def filter_error(text: str, dialect: str, columns: Collection[str] = ()) -> str:
     """
     logging.getLogger("sqlglot").setLevel(logging.ERROR)
     try:
-        tokens, found = sqlglot.tokenize(text, dialect), sqlglot.parse(text, dialect=dialect)
+        tokens, parsed = sqlglot.tokenize(text, dialect), sqlglot.parse(text, dialect=dialect)
     except (SqlglotError, RecursionError) as error:
         return f"it is not a condition: {_plain(error)}"
     if any(token.comments for token in tokens) or "\x00" in text:
         return "it has a comment"
-    if len(found) != 1 or found[0] is None or any(t.token_type == sqlglot.TokenType.SEMICOLON for t in tokens):
+    if len(parsed) != 1 or parsed[0] is None or any(t.token_type == sqlglot.TokenType.SEMICOLON for t in tokens):
         return "it is not one condition"
-    condition = found[0]
+    condition = parsed[0]
     if not isinstance(condition, exp.Condition) or isinstance(condition, exp.Literal | exp.Null):
         return f"it is not a condition but {condition.key}"
     return next(filter(None, (_node(node) for node in condition.walk())), "") or _unknown(condition, columns)
@@ -125,9 +125,9 @@ def _node(node: exp.Expr) -> str:
 
 
 def _unknown(condition: exp.Expr, columns: Collection[str]) -> str:
-    known = {name.casefold() for name in columns} | _ROW_ID
+    known_names = {name.casefold() for name in columns} | _ROW_ID
     names = (c.name for c in condition.find_all(exp.Column)) if columns else ()
-    return next((f"there is no column {name}" for name in names if name.casefold() not in known), "")
+    return next((f"there is no column {name}" for name in names if name.casefold() not in known_names), "")
 
 
 def _plain(error: Exception) -> str:

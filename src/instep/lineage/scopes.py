@@ -92,8 +92,8 @@ class Sources:
 
     def _named(self, scope: Scope | None, name: exp.Expr) -> RelationShape | None:
         while scope is not None:
-            for known, shape in self.of(scope).items():
-                if known == name.name or (not self.case.exact(name) and known.lower() == name.name.lower()):
+            for alias, shape in self.of(scope).items():
+                if alias == name.name or (not self.case.exact(name) and alias.lower() == name.name.lower()):
                     return shape
             scope = _outer(scope)
         return None
@@ -105,11 +105,11 @@ class Sources:
         open = False
         while at is not None:
             shapes = self.of(at).values()
-            here = [r for s in shapes if (r := self.case.find(s, name, coming=True))]
+            coming = [r for s in shapes if (r := self.case.find(s, name, coming=True))]
             fields = [f for s in shapes if (f := self.case.find(s, name))]
             if fields:
-                return ResolvedColumn(fields[0], tuple(rivals or here), captured=bool(rivals))
-            rivals += here
+                return ResolvedColumn(fields[0], tuple(rivals or coming), captured=bool(rivals))
+            rivals += coming
             if at is scope and _is_alias(at, name):
                 return ResolvedColumn(None, tuple(rivals), captured=True)
             open = open or any(s.open for s in shapes) or not shapes

@@ -98,8 +98,8 @@ def _tried(name: str, probe: Callable[[], str]) -> Finding:
 
 
 def disk(name: str, folder: Path) -> Finding:
-    there = next(place for place in (folder, *folder.parents) if place.exists())
-    free = shutil.disk_usage(there).free / 2**30
+    existing = next(place for place in (folder, *folder.parents) if place.exists())
+    free = shutil.disk_usage(existing).free / 2**30
     state: Literal["ok", "warn"] = "ok" if free > LEAST_FREE else "warn"
     return Finding(name, state, f"{free:.1f} GB free in {folder}", "free some space, or move staging elsewhere")
 
@@ -200,8 +200,8 @@ def reached(app: App, connection: str | None = None) -> Iterator[Finding]:
 def _tests(name: str, probe: Callable[[], list[Check]]) -> Iterator[Finding]:
     try:
         for check in probe():
-            found = _of(check)
-            yield Finding(f"{name}: {found.name}", found.state, found.detail, found.hint)
+            finding = _of(check)
+            yield Finding(f"{name}: {finding.name}", finding.state, finding.detail, finding.hint)
     except InstepError as error:
         yield Finding(name, "bad", error.message, error.hint)
 

@@ -88,9 +88,9 @@ class Lineage:
         if not number:
             past = self.store.events.latest(types=TYPES, limit=FIRST)
             number = past[-1].number - 1 if past else 0
-        while found := self.store.events.after(number, types=TYPES, limit=BATCH):
-            yield from found
-            number = found[-1].number
+        while events := self.store.events.after(number, types=TYPES, limit=BATCH):
+            yield from events
+            number = events[-1].number
 
     def documents(self, logged: LoggedEvent) -> list[dict[str, Any]]:
         """Return the documents of one event; none for a purged run, or a connection that is not in the project."""
@@ -123,7 +123,7 @@ class Lineage:
 
     def _tables(self, run: Run, logged: LoggedEvent) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Return the tables that the run has loaded, as they were accepted when it ended. Nothing of a connection that
-        is not in the project any more."""
+        is no longer in the project."""
         done = [t for t in self.store.runs.tables(run.id) if t.status == "done"]
         if not done:
             return [], []
@@ -131,7 +131,7 @@ class Lineage:
             tables = LineageTables.at(self.project, self.store, run.connection, logged.at)
         except InstepError:
             return [], []
-        pairs = [pair for one in done if (pair := tables.pair(one)) is not None]
+        pairs = [pair for run_of_table in done if (pair := tables.pair(run_of_table)) is not None]
         return [p[0] for p in pairs], [p[1] for p in pairs]
 
     def _deliver(self, logged: LoggedEvent, document: dict[str, Any]) -> None:

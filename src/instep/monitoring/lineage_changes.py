@@ -43,8 +43,8 @@ class AcceptedVersion:
         """New to old name of the tables whose rename was applied with it, or is taken back with it."""
         ids = [e.data["change"] for page in self._events() for e in page]
         parts = (ids[at : at + PAGE] for at in range(0, len(ids), PAGE))
-        found = (r.change for part in parts for r in self.store.reviews.of_ids(part) if r.kind == TableRenamed.kind)
-        return {c.after.ref: c.before.ref for c in map(change_from_dict, found) if isinstance(c, TableRenamed)}
+        changes = (r.change for part in parts for r in self.store.reviews.of_ids(part) if r.kind == TableRenamed.kind)
+        return {c.after.ref: c.before.ref for c in map(change_from_dict, changes) if isinstance(c, TableRenamed)}
 
     def _events(self) -> Iterator[list[LoggedEvent]]:
         """Yield the earlier ones, then the later ones: all were logged in one transaction."""

@@ -85,20 +85,20 @@ def families(totals: Mapping[Total, float], now: Gauges) -> Iterator[Family]:
         of.setdefault(name, []).append(("", labels, value))
     for metric, name, help in COUNTERS:
         yield Family(metric, "counter", help, _summed(of.get(name, []), now.notifications, name))
-    taken = [(f"_{part}", (), totals.get((f"detection_seconds_{part}", ()), 0.0)) for part in ("sum", "count")]
-    yield Family("instep_detection_duration_seconds", "summary", "Seconds that detections by workers took.", taken)
+    durations = [(f"_{part}", (), totals.get((f"detection_seconds_{part}", ()), 0.0)) for part in ("sum", "count")]
+    yield Family("instep_detection_duration_seconds", "summary", "Seconds that detections by workers took.", durations)
     lag = [("", labels, max(0.0, now.at.timestamp() - value)) for _, labels, value in of.get("last_sync", [])]
     yield Family("instep_sync_lag_seconds", "gauge", "Seconds since the last successful sync.", lag)
     yield from _gauges(now)
 
 
 def _summed(
-    found: list[tuple[str, Labels, float]], live: Mapping[Labels, int], name: str
+    counted: list[tuple[str, Labels, float]], live: Mapping[Labels, int], name: str
 ) -> list[tuple[str, Labels, float]]:
     """Add notifications still on record to the total: deliveries are counted when they are purged."""
     if name != "notifications":
-        return found
-    values = {labels: value for _, labels, value in found}
+        return counted
+    values = {labels: value for _, labels, value in counted}
     return [("", labels, values.get(labels, 0) + live.get(labels, 0)) for labels in sorted({*values, *live})]
 
 
@@ -106,20 +106,20 @@ def _gauges(now: Gauges) -> Iterator[Family]:
     def by(label: str, counts: Mapping[str, int]) -> list[tuple[str, Labels, float]]:
         return [("", ((label, value),), count) for value, count in sorted(counts.items())]
 
-    def one(value: float) -> list[tuple[str, Labels, float]]:
+    def single(value: float) -> list[tuple[str, Labels, float]]:
         return [("", (), value)]
 
     def since(then: datetime | None) -> float:
         return max(0.0, (now.at - then).total_seconds()) if then else 0.0
 
-    yield Family("instep_changes_waiting", "gauge", "Changes that wait for a person.", one(now.waiting))
+    yield Family("instep_changes_waiting", "gauge", "Changes that wait for a person.", single(now.waiting))
     yield Family(
         "instep_oldest_waiting_seconds",
         "gauge",
         "Seconds that the oldest of them has waited.",
-        one(since(now.oldest_waiting)),
+        single(since(now.oldest_waiting)),
     )
-    yield Family("instep_paused_connections", "gauge", "Connections that are paused.", one(now.paused))
+    yield Family("instep_paused_connections", "gauge", "Connections that are paused.", single(now.paused))
     yield Family(
         "instep_late_tables", "gauge", "Tables that are older than their freshness target.", by("connection", now.late)
     )
@@ -128,13 +128,13 @@ def _gauges(now: Gauges) -> Iterator[Family]:
         "instep_queue_oldest_seconds",
         "gauge",
         "Seconds since the oldest of them became due.",
-        one(since(now.oldest_due)),
+        single(since(now.oldest_due)),
     )
     yield Family("instep_jobs_running", "gauge", "Jobs that workers are running.", by("kind", now.running))
     yield Family(
-        "instep_jobs_stuck", "gauge", "Jobs whose lease has ended and which no worker took over.", one(now.stuck)
+        "instep_jobs_stuck", "gauge", "Jobs whose lease has ended and which no worker took over.", single(now.stuck)
     )
-    yield Family("instep_workers", "gauge", "Live workers that claim jobs.", one(now.workers))
+    yield Family("instep_workers", "gauge", "Live workers that claim jobs.", single(now.workers))
     yield Family(
         "instep_notices_waiting", "gauge", "Notifications that are not delivered yet.", by("channel", now.notices)
     )

@@ -156,11 +156,11 @@ def _of(kind: str, name: str, settings: Mapping[str, Any], ref: Ref) -> Dataset:
 
 def _place(root: str, parts: tuple[str, ...]) -> Dataset:
     """Return a dataset below a folder or a bucket."""
-    found = urlsplit(root) if "://" in root else None
-    if found is None:
+    url = urlsplit(root) if "://" in root else None
+    if url is None:
         return Dataset("file", "/".join((root.rstrip("/"), *parts)))
-    where = found.netloc.rpartition("@")[2]
-    return Dataset(f"{found.scheme}://{where}", "/".join(filter(None, (found.path.strip("/"), *parts))))
+    where = url.netloc.rpartition("@")[2]
+    return Dataset(f"{url.scheme}://{where}", "/".join(filter(None, (url.path.strip("/"), *parts))))
 
 
 class LineageTables:
@@ -178,7 +178,7 @@ class LineageTables:
 
     @classmethod
     def at(cls, project: Project, store: Store, connection: str, moment: datetime) -> LineageTables:
-        """Raise InstepError for a connection that is not in the project any more."""
+        """Raise InstepError for a connection that is no longer in the project."""
         versions = store.accepted.history(connection)
         return cls(
             project.of(connection), store, connection, next((v.version for v in versions if v.at <= moment), None)

@@ -33,13 +33,13 @@ def forget(store: Store, retention: RetentionSection, now: datetime, *, dry_run:
     """Return all of it. `dry_run`: nothing is forgotten, and the answer is the real one."""
     if not dry_run:
         return _all(store, retention, now)
-    found: Mapping[str, int] = {}
+    counts: Mapping[str, int] = {}
     try:
         with store.transaction():
-            found = _all(store, retention, now)
+            counts = _all(store, retention, now)
             raise _PreviewEnd
     except _PreviewEnd:
-        return found
+        return counts
 
 
 class _PreviewEnd(Exception):

@@ -35,9 +35,9 @@ class AppriseChannel:
         service.socket_connect_timeout = service.socket_read_timeout = self._config.timeout
         service.redirects = False
         self._judge(str(service.host or ""), int(service.port or 443))
-        one = Apprise()
-        one.add(service)
-        if not one.notify(body=markdown(message), title=message.title, body_format=NotifyFormat.MARKDOWN):
+        sender = Apprise()
+        sender.add(service)
+        if not sender.notify(body=markdown(message), title=message.title, body_format=NotifyFormat.MARKDOWN):
             raise NotDelivered("the service did not take the message", code=0)
         return 0
 

@@ -21,7 +21,7 @@ def slack_payload(message: Message) -> dict[str, Any]:
     """Return the document of a message; fewer lines where all would be too much for one message."""
     return fit_lines(
         lambda most: _slack_payload(message, most),
-        lambda made: len(json.dumps(made, ensure_ascii=False)) <= MAX_MESSAGE,
+        lambda d: len(json.dumps(d, ensure_ascii=False)) <= MAX_MESSAGE,
     )
 
 
@@ -60,7 +60,7 @@ _COLORS = {"added": "Good", "removed": "Attention", "renamed": "Accent", "change
 
 def teams_payload(message: Message) -> dict[str, Any]:
     """Return the document of a message; fewer lines where all would be too much for one card."""
-    return fit_lines(lambda most: _teams_payload(message, most), lambda made: len(json.dumps(made)) <= MAX_BYTES)
+    return fit_lines(lambda most: _teams_payload(message, most), lambda d: len(json.dumps(d)) <= MAX_BYTES)
 
 
 def _teams_payload(message: Message, most: int) -> dict[str, Any]:

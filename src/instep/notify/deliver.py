@@ -27,7 +27,7 @@ def counted(store: Store, lines: Iterable[MessageLine]) -> Mapping[str, Counts]:
         if line.kind and line.tone != "stopped":
             by_name.setdefault(line.connection, []).append(line)
     seen = {name: store.discoveries.get(name) for name in by_name}
-    return {name: counts_of(found.catalog, by_name[name]) for name, found in seen.items() if found}
+    return {name: counts_of(d.catalog, by_name[name]) for name, d in seen.items() if d}
 
 
 def counts_of(now: Catalog, lines: Iterable[MessageLine]) -> Counts:
@@ -39,9 +39,9 @@ def counts_of(now: Catalog, lines: Iterable[MessageLine]) -> Counts:
     gone = {line.table for line in notified if line.kind == "table.removed"}
     columns = {(line.table, line.column) for line in notified if line.column and _changed(line)}
     schemas = {table.partition(".")[0] for table in touched if "." in table}
-    made = {line.table for line in notified if line.kind == "schema.added"}
+    new = {line.table for line in notified if line.kind == "schema.added"}
     return Counts(
-        _count(len(made), _of(notified, "schema.removed"), len(schemas - made), len({t.schema for t in now.tables})),
+        _count(len(new), _of(notified, "schema.removed"), len(schemas - new), len({t.schema for t in now.tables})),
         _count(len(fresh), len(gone), len(touched - fresh - gone), len(now.tables)),
         _count(
             _of(notified, "column.added") + sum(line.columns for line in notified if line.kind == "table.added"),

@@ -44,7 +44,7 @@ _AT_ONCE = 1000
 
 
 class ConnectionNames(Protocol):
-    """A connection in the words of the API; "" for what is not known any more."""
+    """A connection in the words of the API; "" for what is no longer known."""
 
     @property
     def service(self) -> str: ...
@@ -207,16 +207,16 @@ def trial(word: str, at: datetime) -> dict[str, Any]:
 
 
 def _document(
-    word: str, at: datetime, connection: str, known: ConnectionNames, data: Mapping[str, Any], run: str = ""
+    word: str, at: datetime, connection: str, names: ConnectionNames, data: Mapping[str, Any], run: str = ""
 ) -> dict[str, Any]:
     created = at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return {
         "event": word,
         "created": created,
-        "connector_type": known.service,
+        "connector_type": names.service,
         "connector_id": connection,
-        "connector_name": known.namespace,
+        "connector_name": names.namespace,
         "sync_id": run or None,
-        "destination_group_id": known.group,
+        "destination_group_id": names.group,
         "data": dict(data),
     }

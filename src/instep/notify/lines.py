@@ -64,14 +64,14 @@ def lines_of(
     """Return one line a change, saying what has become of it, and one for everything else; in the order of the first
     event. `source_of`: the name of a connection's source."""
     message_lines: dict[tuple[str, str], MessageLine] = {}
-    for one in notified:
-        line = _line(store, one)
+    for event in notified:
+        line = _line(store, event)
         line = replace(line, source=source_of(line.connection), link=_link(link, line))
-        key = (line.connection, line.change or f"#{one.event.number}")
+        key = (line.connection, line.change or f"#{event.event.number}")
         if (before := message_lines.get(key)) is not None and line.type != events.Paused.type:
             line = replace(line, numbers=before.numbers + line.numbers, tone=before.tone, what=before.what)
         elif before is not None:
-            key = (line.connection, f"#{one.event.number}")
+            key = (line.connection, f"#{event.event.number}")
         message_lines[key] = line
     return list(message_lines.values())
 
@@ -141,7 +141,7 @@ def _freshness(line: MessageLine, event: events.FreshnessLate | events.Freshness
 
 
 def _severity(notified: NotifiedEvent) -> Severity:
-    return next((known for known in SEVERITIES if known == notified.severity), "info")
+    return next((severity for severity in SEVERITIES if severity == notified.severity), "info")
 
 
 def _run(store: Store, line: MessageLine, event: events.RunEnded) -> MessageLine:
@@ -317,9 +317,9 @@ def meaning(event: Event) -> Meaning | None:
             return Meaning(frozenset({"detected", "breaking"}), "error")
         case events.ChangeDetected():
             return Meaning(frozenset({"detected"}), "warning" if event.kind.endswith(_GRAVE) else "info")
-    if (found := _CHANGES.get(type(event))) is None:
+    if (occasion := _CHANGES.get(type(event))) is None:
         return None
-    return Meaning(frozenset({found[0]}), found[1])
+    return Meaning(frozenset({occasion[0]}), occasion[1])
 
 
 __all__ = ["ALWAYS", "DETECTED", "SCHEMA", "SEVERITIES", "Meaning", "Severity", "meaning"]

@@ -34,7 +34,7 @@ class EmailChannel:
         self._config, self._guard = config, guard
 
     def payload(self, message: Message) -> str:
-        return made(message, self._config.sender, self._config.to).as_string()
+        return as_mail(message, self._config.sender, self._config.to).as_string()
 
     def send(self, message: Message) -> int:
         """Send the mail by the server and return 250. A server that accepts it for some of the addresses has
@@ -44,7 +44,7 @@ class EmailChannel:
             with self._server() as server, ended_at(server, end):
                 if config.user:
                     server.login(config.user, config.password)
-                server.send_message(made(message, config.sender, config.to), config.sender, list(config.to))
+                server.send_message(as_mail(message, config.sender, config.to), config.sender, list(config.to))
         except smtplib.SMTPRecipientsRefused as error:
             code = next((reply[0] for reply in error.recipients.values()), 550)
             raise self._refused(f"no address was accepted ({code})", code) from None
@@ -107,7 +107,7 @@ class _PinnedMailSession(smtplib.SMTP):
         return self._context.wrap_socket(plain, server_hostname=host) if self._context else plain
 
 
-def made(message: Message, sender: str, to: tuple[str, ...]) -> EmailMessage:
+def as_mail(message: Message, sender: str, to: tuple[str, ...]) -> EmailMessage:
     """Return the mail. Those about one change are one thread: they refer to the same id, which no mail has."""
     domain = sender.rpartition("@")[2]
     mail = EmailMessage(policy=SMTP_POLICY)
@@ -170,8 +170,8 @@ def text_of(message: Message) -> str:
     """Return plain text, one paragraph per line."""
     lines, more = message.first(SHOWN)
     parts = [message.title, *("\n".join(_text(line)) for line in lines)]
-    rest = [f"…and {more} more"] if more else []
-    return "\n\n".join([*parts, *rest, *map("\n".join, _counts(message)), "-- \ninstep"]) + "\n"
+    more_lines = [f"…and {more} more"] if more else []
+    return "\n\n".join([*parts, *more_lines, *map("\n".join, _counts(message)), "-- \ninstep"]) + "\n"
 
 
 def _counts(message: Message) -> Iterator[list[str]]:
@@ -192,7 +192,7 @@ def html_of(message: Message) -> str:
     """Return a document of at most 600 pixels, without anything that is loaded from elsewhere."""
     lines, more = message.first(SHOWN)
     rows = "".join(map(_row, lines)) + "".join(map(_counted, _counts(message)))
-    rest = f'<tr><td style="padding:12px 24px;color:#57606a">…and {more} more</td></tr>' if more else ""
+    more_rows = f'<tr><td style="padding:12px 24px;color:#57606a">…and {more} more</td></tr>' if more else ""
     title = as_html(message.title)
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title></head>'
@@ -200,7 +200,7 @@ def html_of(message: Message) -> str:
         '<table role="presentation" cellpadding="0" cellspacing="0" width="600" align="center" '
         'style="max-width:600px;width:100%;background:#ffffff;border:1px solid #d0d7de;border-collapse:collapse">'
         f'<tr><td style="padding:16px 24px"><h1 style="margin:0;font-size:18px">{title}</h1></td></tr>'
-        f"{rows}{rest}</table></body></html>\n"
+        f"{rows}{more_rows}</table></body></html>\n"
     )
 
 

@@ -93,7 +93,7 @@ def summary(lines: Sequence[MessageLine]) -> str:
 
 def details(line: MessageLine) -> list[tuple[str, str]]:
     """Return (name, value) of everything known of a line."""
-    given = (
+    values = (
         ("source", line.source),
         ("connection", line.connection),
         ("table", line.table),
@@ -104,15 +104,15 @@ def details(line: MessageLine) -> list[tuple[str, str]]:
         ("why", line.why),
         ("next step", line.command),
     )
-    return [(name, value) for name, value in given if value]
+    return [(name, value) for name, value in values if value]
 
 
-def fit_lines(made: Callable[[int], T], fits: Callable[[T], bool]) -> T:
-    """Return what `made` makes of at most `SHOWN` lines: fewer of them where it would not fit, at least one."""
+def fit_lines(build: Callable[[int], T], fits: Callable[[T], bool]) -> T:
+    """Return what `build` makes of at most `SHOWN` lines: fewer of them where it would not fit, at least one."""
     for most in range(SHOWN, 1, -1):
-        if fits(found := made(most)):
-            return found
-    return made(1)
+        if fits(document := build(most)):
+            return document
+    return build(1)
 
 
 _HIDDEN = re.compile(
@@ -123,7 +123,7 @@ LONGEST = 200
 
 def shown(text: str, longest: int = LONGEST) -> str:
     r"""Return one line, cut in the middle, with control, direction and invisible characters escaped (`\x1b`)."""
-    line = _HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    line = _HIDDEN.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
     if len(line) <= longest:
         return line
     half = (longest - 1) // 2

@@ -36,9 +36,9 @@ def due(at: datetime, *, digest: str = "", quiet: str = "", timezone: str = "UTC
 def _next(local: datetime, clock: time, zone: ZoneInfo) -> datetime:
     """Return the first moment after `local` at which a clock on the wall shows that time."""
     for days in (0, 1, 2):
-        found = datetime.combine(local.date() + timedelta(days=days), clock, zone)
-        if found.astimezone(UTC) > local.astimezone(UTC):
-            return found
+        moment = datetime.combine(local.date() + timedelta(days=days), clock, zone)
+        if moment.astimezone(UTC) > local.astimezone(UTC):
+            return moment
     raise AssertionError("a day has 23 to 25 hours")
 
 

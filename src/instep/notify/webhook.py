@@ -78,18 +78,18 @@ def signature(key: bytes, id: str, timestamp: int, body: bytes) -> str:
 def payload(message: Message) -> dict[str, Any]:
     """Return the payload: one notice is an event of its own type; several are one `org.instep.notices.v1`, with
     those that fit and the range of event numbers in which all of them are found."""
-    one = message.lines[0] if len(message.lines) == 1 else None
-    made = {
+    line = message.lines[0] if len(message.lines) == 1 else None
+    document = {
         "specversion": "1.0",
         "id": message.id,
         "source": _source(message),
-        "type": f"org.instep.{one.type if one else 'notices'}.v1",
+        "type": f"org.instep.{line.type if line else 'notices'}.v1",
         "time": message.at.isoformat(),
         "datacontenttype": "application/json",
     }
-    if one and (subject := one.change or one.run or one.place):
-        made["subject"] = subject
-    return {**made, "data": _line(one) if one else _many_lines(message)}
+    if line and (subject := line.change or line.run or line.place):
+        document["subject"] = subject
+    return {**document, "data": _line(line) if line else _many_lines(message)}
 
 
 def _source(message: Message) -> str:
@@ -102,11 +102,11 @@ def _many_lines(message: Message) -> dict[str, Any]:
     notices: list[dict[str, Any]] = []
     size = 0
     for line in message.first(len(message.lines))[0]:
-        made = _line(line)
-        size += len(json.dumps(made, ensure_ascii=False).encode("utf-8", "backslashreplace")) + 2
+        notice = _line(line)
+        size += len(json.dumps(notice, ensure_ascii=False).encode("utf-8", "backslashreplace")) + 2
         if size > MAX_BYTES:
             break
-        notices.append(made)
+        notices.append(notice)
     return {
         "title": message.title,
         "severity": message.severity,
@@ -120,6 +120,6 @@ def _many_lines(message: Message) -> dict[str, Any]:
 
 def _line(line: MessageLine) -> dict[str, Any]:
     """Return all that is known, cut: names may be as long as a source lets them."""
-    given = {k: v for k, v in asdict(line).items() if v not in ("", (), 0)}
-    cut = {k: v[: 1_000 if k == "why" else 250] if isinstance(v, str) else v for k, v in given.items()}
+    fields = {k: v for k, v in asdict(line).items() if v not in ("", (), 0)}
+    cut = {k: v[: 1_000 if k == "why" else 250] if isinstance(v, str) else v for k, v in fields.items()}
     return {**cut, "at": line.at.isoformat(), "numbers": list(line.numbers)}

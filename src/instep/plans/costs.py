@@ -35,15 +35,15 @@ def costs(app: App, connection: str, preview: PlanPreview, sample: int, *, keys:
     from instep.sync.schema_changes.invalid_values import invalid_values
     from instep.sync.schema_changes.lossy_casts import lossy_casts
 
-    context, known = app.sync_context(connection), rates(app.store, connection)
+    context, speeds = app.sync_context(connection), rates(app.store, connection)
     tried = [
         lossy_cast if keys else replace(lossy_cast, key="")
         for lossy_cast in lossy_casts(context, preview.detection, sample)
     ]
     return {
         "steps": [_step(app, connection, preview, step) for step in preview.plan.steps],
-        "backfills": [_backfill(backfill, known) for backfill in requested_backfills(context, preview)],
-        "lossy": [{**asdict(one), "text": str(one)} for one in tried],
+        "backfills": [_backfill(backfill, speeds) for backfill in requested_backfills(context, preview)],
+        "lossy": [{**asdict(cast), "text": str(cast)} for cast in tried],
         "held": [
             _invalid_value(preview.reviews, invalid) for invalid in invalid_values(context, preview.detection, sample)
         ],
@@ -69,9 +69,9 @@ def _step(app: App, connection: str, preview: PlanPreview, step: Step) -> dict[s
     }
 
 
-def _backfill(backfill: RequestedBackfill, known: Sequence[Rate]) -> dict[str, Any]:
+def _backfill(backfill: RequestedBackfill, speeds: Sequence[Rate]) -> dict[str, Any]:
 
-    estimate = reading(known, backfill.ref, backfill.mode, backfill.size.rows)
+    estimate = reading(speeds, backfill.ref, backfill.mode, backfill.size.rows)
     data = {k: v for k, v in asdict(backfill.size).items() if k != "why_not"}
     data |= {"mode": backfill.mode, "changes": list(backfill.changes)}
     return {**data, "estimate": {**asdict(estimate), "text": str(estimate)}, "text": _takes(backfill.size)}
@@ -223,10 +223,10 @@ def _rates(store: Store, connection: str) -> Iterator[Rate]:
                 yield Rate(done.table, done.mode, done.read / done.seconds)
 
 
-def reading(known: Iterable[Rate], table: tuple[str, str], mode: str, rows: int) -> TimeEstimate:
+def reading(speeds: Iterable[Rate], table: tuple[str, str], mode: str, rows: int) -> TimeEstimate:
     """Estimate reading `rows` of an accepted table in this mode and committing them: by runs of the table itself,
     else of others. Runs of another mode do not count: appending is not merging."""
-    same = [rate for rate in known if rate.mode == mode]
+    same = [rate for rate in speeds if rate.mode == mode]
     mine = [rate.speed for rate in same if rate.table == table]
     return replace(from_rates(rows, mine or [rate.speed for rate in same], own=bool(mine)), mode=mode)
 

@@ -170,7 +170,7 @@ class MakePlan(DirectWork):
     """The work of the operation `plan`."""
 
     def run(self, context: SyncContext, request: PlanRequest) -> Planned:
-        """Make a plan of the open changes; StalePlan for `current` if an approval does not count any more."""
+        """Make a plan of the open changes; StalePlan for `current` if an approval no longer counts."""
         from instep.sync.schema_changes.answer import refuse_stale
         from instep.sync.schema_changes.evolve import preview
 
@@ -204,14 +204,15 @@ class ApplyPlan(DirectWork):
         from instep.sync.schema_changes.evolve import evolve
 
         context = replace(context, progress=self.progress or context.progress)
-        made = request.document or _made_plan(self.app, context.name, request.plan)
-        version = evolve(context, plan_from_dict(made["plan"]), tuple(request.allow), id=str(made.get("id", "")))
+        document = request.document or _made_plan(self.app, context.name, request.plan)
+        plan, id = plan_from_dict(document["plan"]), str(document.get("id", ""))
+        version = evolve(context, plan, tuple(request.allow), id=id)
         return ApplyReport(version, context.store.plans.history(context.name, 1)[0].id)
 
 
 def _made_plan(app: App, connection: str, job: str) -> Mapping[str, Any]:
     """Return the result of a job that has made a plan for this connection; InstepError for any other."""
-    made = app.store.jobs.get(job)
-    if (made.connection, made.kind, made.status) != (connection, "plan", "done"):
+    planning = app.store.jobs.get(job)
+    if (planning.connection, planning.kind, planning.status) != (connection, "plan", "done"):
         raise InstepError(f"job {job} has made no plan for connection {connection}", hint="make a plan first")
-    return made.result
+    return planning.result

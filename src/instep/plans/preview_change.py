@@ -86,7 +86,7 @@ class PreviewedModel:
 
     @property
     def breaks(self) -> bool:
-        """Return True if it ran before and does not run any more."""
+        """Return True if it ran before and no longer runs."""
         return not self.error_before and bool(self.error_after)
 
 
@@ -106,7 +106,7 @@ class ChangePreview:
 
     @property
     def breaks(self) -> tuple[str, ...]:
-        """Return the models that do not run any more."""
+        """Return the models that no longer run."""
         return tuple(model.name for model in self.models if model.breaks)
 
 
@@ -122,18 +122,18 @@ class Trial:
     fingerprint: str
 
     @classmethod
-    def of(cls, context: SyncContext, change: Review, made: Plan) -> Trial:
+    def of(cls, context: SyncContext, change: Review, plan: Plan) -> Trial:
         """Return the steps of a plan with a digest of them, of the tables as they are and as they are to be."""
-        refs = _touched(made.steps)
+        refs = _touched(plan.steps)
         states = {ref: context.destination.schema.state(ref, version=True) for ref in refs}
-        after = Catalog.of(t for t in made.target.tables if t.ref in refs)
+        after = Catalog.of(t for t in plan.target.tables if t.ref in refs)
         document = {
             "change": change.id,
-            "steps": [[*step.table, step.text] for step in made.steps],
+            "steps": [[*step.table, step.text] for step in plan.steps],
             "versions": [[*ref, state.version if state else ""] for ref, state in sorted(states.items())],
             "after": fingerprint(after),
         }
-        return cls(tuple(made.steps), hashlib.sha256(json.dumps(document).encode()).hexdigest())
+        return cls(tuple(plan.steps), hashlib.sha256(json.dumps(document).encode()).hexdigest())
 
 
 def rename_of(context: SyncContext, change: Review) -> tuple[DeclareRename, Preview]:
@@ -160,8 +160,8 @@ def load_new(context: SyncContext, change: Review, progress: Progress, engine: E
         report = sync(context, scope, progress, engine)
     except InstepError as error:
         return (f"no values were read: {error.message}",)
-    failed = [one for one in report.tables if one.status == "failed"]
-    return tuple(f"{'.'.join(filter(None, one.table))}: {one.error}" for one in failed)
+    failed = [table_run for table_run in report.tables if table_run.status == "failed"]
+    return tuple(f"{'.'.join(filter(None, table_run.table))}: {table_run.error}" for table_run in failed)
 
 
 class PreviewChange(DirectWork):
@@ -194,9 +194,9 @@ class PreviewChange(DirectWork):
         for review in others:
             tried.store.reviews.decide(review, "rejected", tried.who)
         reviews.answer(tried.store, [change], "approved", tried.who)
-        made = preview(tried).plan
-        trial = Trial.of(tried, change, made)
-        evolve(tried, made, tuple(step.object for step in made.steps))
+        plan = preview(tried).plan
+        trial = Trial.of(tried, change, plan)
+        evolve(tried, plan, tuple(step.object for step in plan.steps))
         return trial
 
     def _load(self, tried: SyncContext, change: Review) -> tuple[str, ...]:
@@ -278,14 +278,14 @@ class PreviewSides:
     engine: Engine
 
     def counted(
-        self, key: Sequence[str], pairs: Sequence[tuple[str, str]], known: Collection[str]
+        self, key: Sequence[str], pairs: Sequence[tuple[str, str]], accepted: Collection[str]
     ) -> dict[str, tuple[int, int | None]]:
         """Return the rows with a value, and those whose value differs, by column; by key, where the table has one."""
-        both = [(name, was) for name, was in pairs if key and was in known and name not in key]
+        both = [(name, was) for name, was in pairs if key and was in accepted and name not in key]
         names = [*(name for name, _ in both), *(name for name, _ in pairs if name not in dict(both))]
         if not names:
             return {}
-        now = HashColumns(tuple(names.index(one) for one in key), tuple(range(len(names))))
+        now = HashColumns(tuple(names.index(column) for column in key), tuple(range(len(names))))
         then = HashColumns(tuple(range(len(key))), tuple(range(len(key), len(key) + len(both))))
         old = [*key, *(was for _, was in both)] if both else []
         totals = self._totals(names, old, ColumnSides(now, then))

@@ -69,20 +69,20 @@ class PublishChange(DirectWork):
             _check_same(change, trial, request)
             work.execute(context, shown, request.allow)
             return tuple(step.text for step in trial.steps)
-        made = plan_alone(context, change)
-        _check_applied(change, made)
-        trial = Trial.of(context, change, made)
+        plan = plan_alone(context, change)
+        _check_applied(change, plan)
+        trial = Trial.of(context, change, plan)
         _check_same(change, trial, request)
         if change.status != "approved":
             reviews.answer(context.store, [change], "approved", context.who)
         crashpoint("publish.approved")
-        evolve(context, made, tuple(request.allow))
+        evolve(context, plan, tuple(request.allow))
         return tuple(step.text for step in trial.steps)
 
 
-def _check_applied(change: Review, made: Plan) -> None:
+def _check_applied(change: Review, plan: Plan) -> None:
     """Raise Blocked if the change would stay out although it is approved, such as for its approver under four_eyes."""
-    decision = next((one for one in made.decisions if key(one.change) == change.key), None)
+    decision = next((d for d in plan.decisions if key(d.change) == change.key), None)
     if decision is not None and decision.action == "review":
         raise Blocked(
             f"change {change.id} cannot be published: {change.summary}: {decision.why}",

@@ -79,7 +79,7 @@ class ConnectionOutlook:
 
     def document(self) -> dict[str, Any]:
         """Return it as JSON has it."""
-        models = {name: list(found) for name, found in (self.models or {}).items()}
+        models = {name: list(broken) for name, broken in (self.models or {}).items()}
         return {"connection": self.connection, "plan": list(self.plan), "models": models, "trouble": self.trouble}
 
 
@@ -136,14 +136,14 @@ class SourceUpgrade:
             "rollback": self.rollback,
             "announced": [
                 {
-                    "version": one.version,
-                    "message": one.message,
-                    "deadline": one.deadline.isoformat() if one.deadline else None,
-                    "action": one.action,
-                    "streams": list(one.streams),
-                    "guide": one.guide,
+                    "version": change.version,
+                    "message": change.message,
+                    "deadline": change.deadline.isoformat() if change.deadline else None,
+                    "action": change.action,
+                    "streams": list(change.streams),
+                    "guide": change.guide,
                 }
-                for one in self.announced
+                for change in self.announced
             ],
             "differences": [
                 {"kind": d.kind, "stream": d.stream, "text": d.text, "breaking": d.breaking} for d in self.differences
@@ -158,10 +158,10 @@ class UpgradeSource(Work):
 
     def prepare(self, context: SyncContext, request: UpgradeSourceRequest) -> Preview:
         """Compare both versions, and plan what the other one does to each connection; nothing is kept of that."""
-        found = _Upgrading(self.app, context, request).upgrade()
-        bound = replace(request, to="" if request.rollback else found.after.version)
-        detail = {"title": f"{found.before} becomes {found.after}"}
-        return Preview(context.name, bound, found.document(), found.lines, detail, found)
+        upgrade = _Upgrading(self.app, context, request).upgrade()
+        bound = replace(request, to="" if request.rollback else upgrade.after.version)
+        detail = {"title": f"{upgrade.before} becomes {upgrade.after}"}
+        return Preview(context.name, bound, upgrade.document(), upgrade.lines, detail, upgrade)
 
     def execute(self, context: SyncContext, preview: Preview, allow: Sequence[str]) -> Mapping[str, Any]:
         """Write the version into instep.yml; each connection's state is remembered, or the remembered one put back."""
@@ -268,14 +268,14 @@ class _Upgrading:
                 f"source {self.name} uses {self.before} already", hint="name another version: --to VERSION"
             )
         old, new = self.source(self.before), self.source(after)
-        offered, known, streams = spec(new.config, _log), None, None
+        offered, current, streams = spec(new.config, _log), None, None
         try:
-            known = spec(old.config, _log)
+            current = spec(old.config, _log)
             streams = discover(old.config, _log, old.save_configuration)
         except InstepError as error:
             notes.append(f"{self.before} no longer answers ({error.message}): {after} is shown alone")
         configuration = offered.fitted(new.config.configuration)
-        differences = list(specification_differences(known, offered, configuration))
+        differences = list(specification_differences(current, offered, configuration))
         outlooks: tuple[ConnectionOutlook, ...] = ()
         if not any(d.breaking for d in differences):
             discovery = discover(new.config, _log, new.save_configuration)
@@ -290,7 +290,7 @@ class _Upgrading:
     def target(self) -> Pin:
         """Return the version that is asked for."""
         if self.request.rollback:
-            earlier = [one for one in self.remembered() if one.after == str(self.before)]
+            earlier = [upgrade for upgrade in self.remembered() if upgrade.after == str(self.before)]
             if not earlier:
                 raise InstepError(
                     f"source {self.name}: no upgrade to {self.before} is on record",
@@ -305,7 +305,7 @@ class _Upgrading:
         """Return the last upgrade of each connection."""
         versions = self.app.store.connector_versions
         latest = (versions.latest(name, self.name) for name in _readers(self.app, self.name))
-        return [one for one in latest if one is not None]
+        return [upgrade for upgrade in latest if upgrade is not None]
 
     def about_states(self) -> Iterator[str]:
         """Yield the effects on the states."""

@@ -51,8 +51,8 @@ def _waiting(preview: PlanPreview) -> Iterator[Line]:
 
 
 def _modes(preview: PlanPreview, engine: EngineUse, *, every: bool) -> Iterator[Line]:
-    known = {t.ref for t in preview.detection.accepted.tables}
-    tables = [t for t in preview.plan.after.tables if t.ref in preview.choices and (every or t.ref not in known)]
+    accepted = {t.ref for t in preview.detection.accepted.tables}
+    tables = [t for t in preview.plan.after.tables if t.ref in preview.choices and (every or t.ref not in accepted)]
     if tables:
         yield "How tables are synced", "bold"
     for table in tables:

@@ -159,8 +159,8 @@ class ShardWrite:
 
     def first_rows(self, ref: Ref, limit: int) -> pa.Table:
         """Return the first of the shard's rows, without its name in them."""
-        found = self.part.first_rows(ref, limit)
-        return found.select([name for name in found.column_names if name != self.column])
+        rows = self.part.first_rows(ref, limit)
+        return rows.select([name for name in rows.column_names if name != self.column])
 
     def count_invalid_values(self, ref: Ref, column: str, kind: DataType) -> InvalidValueCount:
         """Count those of the shard's rows."""

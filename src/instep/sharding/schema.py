@@ -101,17 +101,17 @@ class ShardSchema:
         return None
 
     def foreign(self, refs: Iterable[Ref]) -> dict[Ref, str]:
-        found = {ref: self._whole(ref) for ref in refs}
-        mine = {ref for ref, whole in found.items() if whole and whole.parts}
-        lone = {ref: str(not_shared_error(ref)) for ref, whole in found.items() if whole and not whole.parts}
-        odd = self._all.foreign([ref for ref in found if ref not in mine])
+        shared = {ref: self._whole(ref) for ref in refs}
+        mine = {ref for ref, whole in shared.items() if whole and whole.parts}
+        lone = {ref: str(not_shared_error(ref)) for ref, whole in shared.items() if whole and not whole.parts}
+        odd = self._all.foreign([ref for ref in shared if ref not in mine])
         return {ref: why for ref, why in odd.items() if not ((w := self._whole(ref)) and w.parts)} | lone
 
     def guards(self, refs: Iterable[Ref]) -> Mapping[Ref, Guards]:
         """Return the columns that something else stands on; that of the shards is nobody's to change."""
-        found = self._all.guards(refs)
+        guards = self._all.guards(refs)
         return {
-            ref: {name: own for name, own in one.items() if name != self.shard.column} for ref, one in found.items()
+            ref: {name: own for name, own in one.items() if name != self.shard.column} for ref, one in guards.items()
         }
 
     def state(self, ref: Ref, *, version: bool = False) -> LoadState | None:
@@ -141,10 +141,10 @@ class ShardSchema:
     def remarks(self, steps: Sequence[Step]) -> list[str]:
         """Return which of the columns in these steps the other shards lack."""
         out: dict[str, None] = {}
-        for ref, own in groupby(steps, lambda one: one.table):
+        for ref, own in groupby(steps, lambda s: s.table):
             whole = self._whole(ref)
             others = {n: p.table for n, p in whole.parts.items() if n != self.name} if whole else {}
-            out |= dict.fromkeys(text for one in own for text in _remarks(one, others))
+            out |= dict.fromkeys(text for s in own for text in _remarks(s, others))
         return list(out)
 
     def execute(
@@ -152,12 +152,12 @@ class ShardSchema:
     ) -> None:
         """Execute the steps; they are planned again as long as other shards change the table meanwhile."""
         for left in reversed(range(TRIES)):
-            made = self._plan(ref, steps, after, commit)
+            planned = self._plan(ref, steps, after, commit)
             try:
-                if made is not None:
-                    self._all.execute(ref, *made, workers)
+                if planned is not None:
+                    self._all.execute(ref, *planned, workers)
             except (Conflict, DestinationError):
-                if not left or not self._is_reshaped(ref, made):
+                if not left or not self._is_reshaped(ref, planned):
                     raise
                 wait(TRIES - left)
             else:
@@ -225,10 +225,10 @@ def _shards(names: Sequence[str]) -> str:
     return f"shard{'s' * (len(names) > 1)} {shown}"
 
 
-def _remarks(one: Step, others: Mapping[str, Table]) -> list[str]:
+def _remarks(step: Step, others: Mapping[str, Table]) -> list[str]:
     if not others:
         return []
-    path, change = ".".join(one.table), one.change
+    path, change = ".".join(step.table), step.change
     match change:
         case ColumnAdded(after=column):
             lack = lacking(others, column.name)

@@ -48,13 +48,13 @@ def usable(archive: Path) -> bool:
     """
     record = archive.with_suffix(".json")
     try:
-        known, stat = json.loads(record.read_text()), archive.stat()
-        if known["size"] == stat.st_size:
+        recorded, stat = json.loads(record.read_text()), archive.stat()
+        if recorded["size"] == stat.st_size:
             seen = [stat.st_mtime_ns, stat.st_ino]
-            if known.get("seen") == seen:
+            if recorded.get("seen") == seen:
                 return True
-            if sha256_file(archive) == known["sha256"]:
-                _write(record, {**known, "seen": seen})
+            if sha256_file(archive) == recorded["sha256"]:
+                _write(record, {**recorded, "seen": seen})
                 return True
     except FileNotFoundError:
         return False

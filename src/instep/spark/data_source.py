@@ -79,8 +79,8 @@ class TableSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the accepted columns that are switched on, as Spark types."""
-        found = ask(request_of(self.options))
-        return StructType([StructField(name, spark_type(parse(kind)), True) for name, kind in found])
+        columns = ask(request_of(self.options))
+        return StructType([StructField(name, spark_type(parse(kind)), True) for name, kind in columns])
 
     def reader(self, schema: StructType) -> TableReader:
         return TableReader(replace(request_of(self.options), host=self.host), tuple(schema.names))
@@ -128,7 +128,7 @@ class TableReader(DataSourceReader):
         """Return the source's own chunks, of one snapshot that stays open while they are read."""
         request = replace(self._request, columns=self._columns, spark=os.getppid())
         port, token, work = ask(request)
-        return [Part(one, port, token, request.host, os.uname().nodename) for one in work]
+        return [Part(part, port, token, request.host, os.uname().nodename) for part in work]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one part. What fails is raised without what caused it, which may quote a login."""
@@ -192,8 +192,8 @@ class TableReader(DataSourceReader):
         raise self._closed(part)
 
     def _closed(self, part: Part) -> InstepError:
-        here = os.uname().nodename
-        where = "" if part.node == here else f", or {part.host}:{part.port} cannot be reached from {here}"
+        node = os.uname().nodename
+        where = "" if part.node == node else f", or {part.host}:{part.port} cannot be reached from {node}"
         return ReadError(
             f"{self._request.table}: the snapshot of this read is closed{where}: it stays open for "
             f"{self._request.snapshot_seconds} s after its last task",
@@ -204,17 +204,17 @@ class TableReader(DataSourceReader):
 def framed(answer: IO[bytes]) -> bytes:
     """Return one answer that comes after its length; EOFError if it does not come."""
     head = answer.read(LENGTH.size)
-    found = answer.read(LENGTH.unpack(head)[0]) if len(head) == LENGTH.size else b""
-    if len(head) < LENGTH.size or len(found) < LENGTH.unpack(head)[0]:
+    data = answer.read(LENGTH.unpack(head)[0]) if len(head) == LENGTH.size else b""
+    if len(head) < LENGTH.size or len(data) < LENGTH.unpack(head)[0]:
         raise EOFError
-    return found
+    return data
 
 
 def ask(request: ReadRequest) -> Any:
     """Return what a process of its own answers: columns with their types, or the work of each part.
 
     It gets the request on its standard input, answers on a descriptor of its own, and ends once the snapshot that it
-    holds is not needed any more.
+    holds is no longer needed.
     """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     reads, writes = os.pipe()
@@ -235,16 +235,16 @@ def ask(request: ReadRequest) -> Any:
             with suppress(BrokenPipeError), process.stdin as pipe:
                 pipe.write(json.dumps(vars(request)).encode())
             try:
-                kind, found = pickle.loads(framed(answer))
+                kind, result = pickle.loads(framed(answer))
             except EOFError:
                 raise SetupError(
                     f"instep could not be started by {sys.executable}{_last_error(printed)}",
                     hint="install instep where Spark's driver runs",
                 ) from None
     if kind == "error":
-        name, message, hint = found
+        name, message, hint = result
         raise getattr(errors, name, InstepError)(message, hint=hint)
-    return found
+    return result
 
 
 def _last_error(printed: IO[bytes]) -> str:

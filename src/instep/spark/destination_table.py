@@ -34,13 +34,13 @@ def frame_of(
     """
     try:
         if kind == "delta":
-            found = spark.read.format("delta").load(name)
+            frame = spark.read.format("delta").load(name)
         else:
             session = spark if _has(spark, catalog) else _derived(spark, catalog, secrets)
             if session is None:
                 return None
-            found = session.table(name)
-        _ = found.schema  # over Spark Connect nothing is looked at before
+            frame = session.table(name)
+        _ = frame.schema  # over Spark Connect nothing is looked at before
     except Exception as error:  # the product's own reader tells what is wrong with the table, if it is that
         if not any(text in str(error) for text in _LACKS):
             cause = _redacted(str(error), secrets).strip().partition("\n")[0][:300]
@@ -50,7 +50,7 @@ def frame_of(
                 stacklevel=3,
             )
         return None
-    return found
+    return frame
 
 
 def _redacted(text: str, secrets: Mapping[str, str]) -> str:
@@ -81,9 +81,9 @@ class Procedures:
 
     def call(self, procedure: str, arguments: Mapping[str, str]) -> list[dict[str, Any]]:
         """Run one procedure, whose arguments are SQL; return its rows. InstepError if it fails."""
-        given = ", ".join(f"{key} => {value}" for key, value in arguments.items())
+        named = ", ".join(f"{key} => {value}" for key, value in arguments.items())
         with explained():
-            rows = self.session.sql(f"CALL {name(self.catalog)}.system.{procedure}({given})").collect()
+            rows = self.session.sql(f"CALL {name(self.catalog)}.system.{procedure}({named})").collect()
         return [row.asDict() for row in rows]
 
     def has_rows(self, query: str) -> bool:

@@ -25,7 +25,7 @@ _SETTLED, _SETTLING = 1.0, 10.0
 _POLL = 0.1
 _MOST = 64
 """Task slots that are counted on where the cluster grows with the work and has no bound of its own."""
-_FORGOTTEN = 7 * 86400.0  # seconds after which nobody waits for a file of a driver any more
+_FORGOTTEN = 7 * 86400.0  # seconds after which nobody waits for a file of a driver
 _counted: dict[int, int] = {}
 
 
@@ -40,14 +40,14 @@ def wait_for_executors(spark: SparkSession) -> None:
         return
     wait = float(setting_of(context, WAIT) or _WAIT)
     begun = time.monotonic()
-    known, changed = 0, begun
+    executors, changed = 0, begun
     while True:
         now, count = time.monotonic(), len(context._jsc.sc().statusTracker().getExecutorInfos()) - 1
-        if count != known:
-            known, changed = count, now
-        if known and (now - changed >= _SETTLED or now - begun >= wait + _SETTLING):
+        if count != executors:
+            executors, changed = count, now
+        if executors and (now - changed >= _SETTLED or now - begun >= wait + _SETTLING):
             return
-        if not known and now - begun >= wait:
+        if not executors and now - begun >= wait:
             raise _none(context, wait)
         time.sleep(_POLL)
 
@@ -81,10 +81,10 @@ def slots(spark: SparkSession) -> int:
         if id(spark) not in _counted:
             try:
                 parts = spark.range(0, 1 << 16).selectExpr("spark_partition_id() AS part")
-                found = parts.groupBy().max("part").collect()[0][0]
+                last = parts.groupBy().max("part").collect()[0][0]
             except Exception as error:
                 raise explain(error) from error
-            _counted[id(spark)] = int(found or 0) + 1
+            _counted[id(spark)] = int(last or 0) + 1
         return _counted[id(spark)]
     if _is_elastic(context):
         return growing(partial(setting_of, context))

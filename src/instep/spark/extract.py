@@ -234,8 +234,8 @@ def run_parts(
     with temporary("progress") as folder:
         payload = tuple(packed((work, number, part)) for number, part in enumerate(parts))
         job = RunningJob(spark, _RewritePart(payload, folder), what)
-        found = dict(pickle.loads(row) for row in job.run(lambda: progress(collect(folder)) if progress else None))
-    return [found[number] for number in range(len(parts))]
+        results = dict(pickle.loads(row) for row in job.run(lambda: progress(collect(folder)) if progress else None))
+    return [results[number] for number in range(len(parts))]
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ def explain(error: BaseException) -> InstepError:
             "Spark's Java process ended in the middle of the run; nothing of this read was committed",
             hint="most likely memory ran out: lower spark.driver_memory or free memory, then sync again",
         )
-    if found := _last(_OURS, text):
-        return named(found[0], StageError)(found[1])
+    if match := _last(_OURS, text):
+        return named(match[0], StageError)(match[1])
     if "No module named 'instep" in text:
         return SetupError(
             "Spark's workers do not have instep installed",
@@ -29,15 +29,15 @@ def explain(error: BaseException) -> InstepError:
         )
     if setup := _setup(text):
         return setup
-    if found := _last(_PYTHON, text):
-        return StageError(f"a Spark task failed: {found[0]}: {found[1]}", hint=_AGAIN)
+    if match := _last(_PYTHON, text):
+        return StageError(f"a Spark task failed: {match[0]}: {match[1]}", hint=_AGAIN)
     if any(sign in text for sign in _DIED):
         return StageError(
             "a Python worker ended without a word, four times",
             hint="most likely memory ran out: lower spark.master's cores (local[1]) or free memory, then sync again",
         )
-    if found := _last(_JAVA, text):
-        return StageError(f"Spark failed: {found[1][:300]}", hint=_AGAIN)
+    if match := _last(_JAVA, text):
+        return StageError(f"Spark failed: {match[1][:300]}", hint=_AGAIN)
     return StageError(f"Spark failed: {(text.splitlines() or [type(error).__name__])[0][:300]}", hint=_AGAIN)
 
 
@@ -45,8 +45,8 @@ def _setup(text: str) -> SetupError | None:
     """Return the error for a package or version that a machine of the cluster lacks."""
     if "PYTHON_VERSION_MISMATCH" in text:
         versions = _VERSIONS.search(text)
-        there = f" ({versions[1]} there, {versions[2]} here)" if versions else ""
-        return SetupError(f"Spark's workers run another version of Python{there}", hint=_SAME)
+        versions_text = f" ({versions[1]} there, {versions[2]} here)" if versions else ""
+        return SetupError(f"Spark's workers run another version of Python{versions_text}", hint=_SAME)
     if match := _NO_PROGRAM.search(text):
         return SetupError(f"Spark's workers have no Python at {match[1]}", hint=_SAME)
     if match := _NO_MODULE.search(text):
@@ -62,5 +62,5 @@ _AGAIN = "nothing was committed: sync again"
 
 
 def _last(pattern: re.Pattern[str], text: str) -> tuple[str, str] | None:
-    found: list[tuple[str, str]] = pattern.findall(text)
-    return found[-1] if found else None
+    matches: list[tuple[str, str]] = pattern.findall(text)
+    return matches[-1] if matches else None

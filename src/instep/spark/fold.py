@@ -183,8 +183,8 @@ def _fold_frames(
         return _size(frames[0])
 
     try:
-        [(found,)] = _collected(spark, reader, size)
-        yield from _streamed(frames[0], found)
+        [(bytes_stored,)] = _collected(spark, reader, size)
+        yield from _streamed(frames[0], bytes_stored)
     finally:
         for frame in frames:
             _drop(frame)
@@ -235,14 +235,14 @@ def differing_on_spark(spark: SparkSession, left: Side, right: Side, most: int) 
     """Return the hashes of keys that one of two sides has alone, or with other values; None if they are more than
     `most`. Equal hashes meet in one task, and the driver gets those that are left over."""
 
-    def found() -> DataFrame:
+    def differing() -> DataFrame:
         sides = [
             _folded(spark, *side, _SIDE).selectExpr("*", f"{sign} AS side") for side, sign in ((left, 1), (right, -1))
         ]
         both = sides[0].unionAll(sides[1]).groupBy("a", "b", "c").agg({"side": "sum"})
         return both.filter("`sum(side)` <> 0").select("a").distinct().limit(most + 1)
 
-    rows = _collected(spark, left[0].reader, found)
+    rows = _collected(spark, left[0].reader, differing)
     return np.sort(np.array([row[0] for row in rows], np.int64)) if len(rows) <= most else None
 
 
@@ -260,14 +260,14 @@ def superseded_on_spark(
     """Return (segment, count, what `pack` makes of them) of the places of rows whose hashed key a row at a later place
     has, too. A segment has the places that share all but the last `bits`. `pack` is a function of a module."""
 
-    def found() -> DataFrame:
+    def superseded() -> DataFrame:
         rows = _folded(spark, scan, places, "a bigint, b bigint, place bigint")
         chosen = rows.selectExpr("place", "max(place) OVER (PARTITION BY a, b) AS newest").where("place < newest")
         segments = chosen.selectExpr(f"shiftright(place, {bits}) AS segment", "place").groupBy("segment")
         schema = "segment bigint, count bigint, packed binary"
         return segments.applyInArrow(lambda rows: _packed_places(rows, pack), schema)
 
-    return [(row[0], row[1], bytes(row[2])) for row in _collected(spark, scan.reader, found)]
+    return [(row[0], row[1], bytes(row[2])) for row in _collected(spark, scan.reader, superseded)]
 
 
 def _packed_places(rows: pa.Table, pack: Callable[[Any], bytes]) -> pa.Table:

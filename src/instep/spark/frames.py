@@ -82,9 +82,9 @@ class FrameTask:
         progress = None
         if self.folder and Path(self.folder).is_dir():
             progress = TaskProgress(self.folder, self.first + number)
-        given = SparkBatches(batches, normalize)
-        done = list(run_chunks(given, {spec.table: spec}, [chunks[number]], context.attemptNumber(), progress, share))
-        for _ in given.batches:  # what is left of a part that failed
+        reader = SparkBatches(batches, normalize)
+        done = list(run_chunks(reader, {spec.table: spec}, [chunks[number]], context.attemptNumber(), progress, share))
+        for _ in reader.batches:  # what is left of a part that failed
             pass
         if progress:
             progress.report()
@@ -107,13 +107,13 @@ def extract_frames(
     by_table: dict[str, list[Chunk]] = defaultdict(list)
     for chunk in chunks:
         by_table[chunk.table].append(chunk)
-    known, limits = {spec.table: spec for spec in specs}, limits_of(reader)
+    by_name, limits = {spec.table: spec for spec in specs}, limits_of(reader)
     room = min(slots, limits.connections or slots)
     share = limits.rows_per_second / max(1, min(room, len(chunks)))
     work, first = [], 0
     with temporary("progress") if progress else nullcontext("") as folder:
         for table, own in by_table.items():
-            payload = packed((reader.batch_normalizer, known[table], share, own))
+            payload = packed((reader.batch_normalizer, by_name[table], share, own))
             work.append(_TableJob(spark, reader, own, FrameTask(payload, folder, first)))
             first += len(own)
         results = _all(
@@ -139,8 +139,8 @@ class _TableJob:
             try:
                 check_size(self.spark, [self.task.work])
                 self.spark.addTag(self.tag)
-                found = self.reader.frame(self.spark, self.chunks).mapInArrow(self.task, "result binary").collect()
-                return [result for row in found for result in pickle.loads(bytes(row[0]))]
+                rows = self.reader.frame(self.spark, self.chunks).mapInArrow(self.task, "result binary").collect()
+                return [result for row in rows for result in pickle.loads(bytes(row[0]))]
             except Exception as error:
                 first = self.chunks[0]
                 failure = self.failure(error)

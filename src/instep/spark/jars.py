@@ -92,12 +92,12 @@ def _verified(file: Path, jar: Jar) -> bool:
     if not file.exists():
         return False
     stat = file.stat()
-    known = f"{jar.sha256} {stat.st_size} {stat.st_mtime_ns}"
-    if mark.exists() and mark.read_text() == known:
+    mark_text = f"{jar.sha256} {stat.st_size} {stat.st_mtime_ns}"
+    if mark.exists() and mark.read_text() == mark_text:
         return True
     if sha256_file(file) != jar.sha256:
         return False
-    mark.write_text(known)
+    mark.write_text(mark_text)
     return True
 
 
@@ -155,8 +155,8 @@ def _ask(jvm: Jvm, coordinates: str, scratch: Path) -> list[Path]:
             for use in (True, False)
         )
         none = java.scala.collection.immutable.List.newBuilder().result()
-        found = resolver.resolveMavenCoordinates(coordinates, cached, option.apply(fresh), False, none, False, output)
-        return [Path(found.apply(at)) for at in range(found.size())]
+        paths = resolver.resolveMavenCoordinates(coordinates, cached, option.apply(fresh), False, none, False, output)
+        return [Path(paths.apply(at)) for at in range(paths.size())]
     except Py4JJavaError as error:
         reason = str(error.java_exception.getMessage()).strip().replace("\n", " ")
         raise SetupError(f"the jars cannot be fetched: {reason[:400]}", hint=_HINT) from None
@@ -204,8 +204,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         files = ensure(cache=chosen.cache)
         print(f"jars: {len(files)} in {files[0].parent}")
         if not chosen.no_archive:
-            made = archive.build(find_java(), classpath(chosen.cache), chosen.cache)
-            print(f"class archive: {made}")
+            path = archive.build(find_java(), classpath(chosen.cache), chosen.cache)
+            print(f"class archive: {path}")
     except InstepError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

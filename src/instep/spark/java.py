@@ -63,11 +63,11 @@ class Java:
 def find_java() -> Java:
     """Return JAVA_HOME's Java or the one on the PATH; raises SetupError if there is none or it is too old."""
     home = os.environ.get("JAVA_HOME")
-    found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    if not found or not Path(found).exists():
+    program = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if not program or not Path(program).exists():
         where = f"JAVA_HOME ({home}) has no bin/java" if home else "Java was not found on the PATH"
         raise SetupError(f"{where}; Spark needs Java {MINIMUM} or newer", hint=INSTALL)
-    path = Path(found).resolve()
+    path = Path(program).resolve()
     version = _version(path)
     major = int(re.split(r"[.\-+_]", version.removeprefix("1."))[0] or 0)
     if major < MINIMUM:

@@ -125,21 +125,21 @@ def connect(spark: SparkSession, login: Login, what: str) -> Iterator[JdbcConnec
     try:
         none = gateway.new_array(jvm.java.lang.Class, 0)
         driver = kind.getDeclaredConstructor(none).newInstance(gateway.new_array(jvm.java.lang.Object, 0))
-        found = driver.connect(login.url, settings)
+        link = driver.connect(login.url, settings)
     except Exception as error:
         raise ConnectError(f"{what}: {login.clean(driver_message(error))}", hint=_LOGIN) from None
-    if found is None:
+    if link is None:
         raise SetupError(
             f"{what}: {login.driver} does not take URLs such as {login.url}", hint="correct `driver` or `url`"
         )
     with suppress(Exception):  # some drivers allow it before the login only
-        found.setReadOnly(True)
-    connection = JdbcConnection(spark, login, found, what)
+        link.setReadOnly(True)
+    connection = JdbcConnection(spark, login, link, what)
     try:
         yield connection
     finally:
         with suppress(Exception):  # what was read is there; a lost connection need not be told again
-            found.close()
+            link.close()
 
 
 _LOGIN = "check the address, `user`, `password` and TLS options of the source, then `instep source test`"
@@ -326,20 +326,20 @@ def driver_message(error: BaseException) -> str:
     if not thrown:
         lines = str(error).strip().splitlines()
         return lines[0][:400] if lines else type(error).__name__
-    of_sql = [one.text for one in thrown if one.is_sql]
+    of_sql = [t.text for t in thrown if t.is_sql]
     return " ".join((of_sql[0] if of_sql else thrown[-1].text).split())[:400]
 
 
 def is_of_driver(error: BaseException) -> bool:
     """Return True if a driver raised this, False for an error of Spark's own."""
-    return any(one.is_sql for one in _thrown_by(error))
+    return any(t.is_sql for t in _thrown_by(error))
 
 
 def is_lost(error: BaseException) -> bool:
     """Return True if a driver raised this because its connection has ended."""
     thrown = _thrown_by(error)
-    first = next((n for n, one in enumerate(thrown) if one.is_sql), len(thrown))
-    return any(one.is_connection for one in thrown[first:])
+    first = next((n for n, t in enumerate(thrown) if t.is_sql), len(thrown))
+    return any(t.is_connection for t in thrown[first:])
 
 
 def read_failure(login: Login, error: BaseException, subject: str) -> ReadError:
@@ -380,7 +380,7 @@ class _Thrown:
 
 
 def _thrown_by(error: BaseException) -> list[_Thrown]:
-    """Return a Java exception and its causes, from its text where the JVM has not got it any more."""
+    """Return a Java exception and its causes, from its text where the JVM no longer has it."""
     return _chain(getattr(error, "java_exception", None)) or [
         _Thrown(name, text, "" if _is_sql_name(name) else None) for name, text in _THROWN.findall(str(error))
     ]
@@ -391,13 +391,13 @@ def _is_sql_name(name: str) -> bool:
 
 
 def _chain(java: Any) -> list[_Thrown]:
-    found: list[_Thrown] = []
+    chain: list[_Thrown] = []
     with suppress(Exception):  # the JVM may be gone
-        while java is not None and len(found) < 20:
+        while java is not None and len(chain) < 20:
             name = java.getClass().getName()
-            found.append(_Thrown(name, str(java.getMessage() or name), _sql_state(java)))
+            chain.append(_Thrown(name, str(java.getMessage() or name), _sql_state(java)))
             java = java.getCause()
-    return found
+    return chain
 
 
 def _sql_state(java: Any) -> str | None:

@@ -225,13 +225,13 @@ def explained() -> Iterator[None]:
 def _views(session: SparkSession, plan: MergePlan, files: MergeFiles) -> None:
     """Name the table's rows t, the staged ones r, the known or requested keys k."""
     frames = {"r": _narrow(session, plan, plan.rows, files.staged)}
-    if known := plan.keys or plan.requested:
-        keys = session.table(path(known))
+    if key_table := plan.keys or plan.requested:
+        keys = session.table(path(key_table))
         frames["k"] = keys.select(*_keys(_functions(session), plan)).distinct()
     frames["t"] = _narrow(session, plan, plan.table, files.table)
     rows_needed = frames["r"].select(*_numbered(plan))
     if plan.leaves_others and files.rows * key_bytes(rows_needed.schema) <= BROADCAST_BYTES:
-        rows_needed = rows_needed.union(frames["k"]) if known else rows_needed
+        rows_needed = rows_needed.union(frames["k"]) if key_table else rows_needed
         frames["t"] = frames["t"].join(rows_needed.distinct().hint("broadcast"), _numbered(plan), "left_semi")
     for view, frame in frames.items():
         frame.createOrReplaceTempView(view)
@@ -256,8 +256,8 @@ def _narrow(session: SparkSession, plan: MergePlan, table: Name, files: Sequence
         pa.table({"file": pa.array(files, pa.string()), "f": pa.array(range(len(files)), pa.int32())})
     )
     numbers = paths.select(f.xxhash64("file").alias("path"), "f").hint("broadcast")
-    known = rows.select(*columns).join(numbers, "path", "left").drop("path")
-    return known.withColumn("f", f.coalesce("f", f.lit(-1)))
+    numbered = rows.select(*columns).join(numbers, "path", "left").drop("path")
+    return numbered.withColumn("f", f.coalesce("f", f.lit(-1)))
 
 
 def key_bytes(key: StructType) -> int:
@@ -293,20 +293,20 @@ def _hashed(f: Any, value: Column, kind: DataType) -> list[Column]:
     from pyspark.sql.types import ArrayType, StructType
 
     if isinstance(kind, StructType):
-        fields = [part for one in kind for part in _hashed(f, value.getField(one.name), one.dataType)]
+        fields = [part for e in kind for part in _hashed(f, value.getField(e.name), e.dataType)]
         return [value.isNull(), *fields]
     if isinstance(kind, ArrayType):
         element = kind.elementType
-        return [value.isNull(), f.size(value), f.transform(value, lambda one: f.struct(*_hashed(f, one, element)))]
+        return [value.isNull(), f.size(value), f.transform(value, lambda e: f.struct(*_hashed(f, e, element)))]
     return [value.isNull(), value]
 
 
 def edits_sql(plan: MergePlan) -> str:
     """Return the edits: each row of the table and each staged one of which something becomes."""
-    found = since_sql(plan.since) if plan.since else pairs_sql(plan)
+    edits = since_sql(plan.since) if plan.since else pairs_sql(plan)
     return (
         "SELECT CASE WHEN sf = -1 OR tf = -1 THEN 'moved' ELSE what END AS what, sf, sp, tf, tp "
-        f"FROM ({found}) WHERE what IS NOT NULL"
+        f"FROM ({edits}) WHERE what IS NOT NULL"
     )
 
 
@@ -314,17 +314,17 @@ def pairs_sql(plan: MergePlan) -> str:
     """Return every row of the table and every staged one, paired by key, and `what` becomes of it."""
     columns = range(len(plan.key))
     keys = ", ".join(f"c{i}" for i in columns)
-    known = here = ""
+    keys_join = has_key = ""
     if plan.keys or plan.requested:
-        here = ", k.here"
-        known = f" LEFT JOIN (SELECT *, true AS here FROM k) k ON {same_key('t', 'k', columns)}"
+        has_key = ", k.here"
+        keys_join = f" LEFT JOIN (SELECT *, true AS here FROM k) k ON {same_key('t', 'k', columns)}"
     newest = "cursor DESC NULLS LAST, " if plan.cursor else ""
     latest = f"row_number() OVER (PARTITION BY {keys} ORDER BY {newest}f DESC, p DESC)"
     case = outcome_sql("t.h0 <> s.h0 OR t.h1 <> s.h1", plan)
     return (
         f"SELECT CASE WHEN s.f IS NOT NULL AND t.n > 1 THEN 'twin' ELSE {case} END AS what, "
         f"s.f AS sf, s.p AS sp, t.f AS tf, t.p AS tp FROM "
-        f"(SELECT t.*{here} FROM (SELECT *, count(*) OVER (PARTITION BY {keys}) AS n FROM t) t{known}) t "
+        f"(SELECT t.*{has_key} FROM (SELECT *, count(*) OVER (PARTITION BY {keys}) AS n FROM t) t{keys_join}) t "
         f"FULL JOIN (SELECT * FROM (SELECT *, {latest} AS n FROM r) WHERE n = 1) s ON {same_key('t', 's', columns)}"
     )
 

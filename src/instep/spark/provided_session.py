@@ -64,29 +64,29 @@ class GivenSession:
         with self._lock:
             if _is_stopped(self.spark):
                 raise SetupError("the given Spark session has been stopped", hint="start another, and open again")
-            if (known := self._derived.get(frozenset(conf.items()))) is None:
-                known = self._derived[frozenset(conf.items())] = self._derive(conf)
-            return known
+            if (derived := self._derived.get(frozenset(conf.items()))) is None:
+                derived = self._derived[frozenset(conf.items())] = self._derive(conf)
+            return derived
 
     def _derive(self, conf: Mapping[str, str]) -> SparkSession:
         is_connect = _context(self.spark) is None
         missing = [] if is_connect else [*_missing_classes(self.spark, conf)]
-        made: Any = self.spark.cloneSession() if is_connect else self.spark.newSession()  # type: ignore[attr-defined]
-        missing += apply_settings(made, conf)
-        if not is_connect and _catalogs(conf) and _ICEBERG not in (_setting(made, _EXTENSIONS) or ""):
+        derived: Any = self.spark.cloneSession() if is_connect else self.spark.newSession()  # type: ignore[attr-defined]
+        missing += apply_settings(derived, conf)
+        if not is_connect and _catalogs(conf) and _ICEBERG not in (_setting(derived, _EXTENSIONS) or ""):
             missing.append(f"{_EXTENSIONS} without {_ICEBERG}")
         local = not is_connect and not elsewhere(self.spark)
         if local and (program := _foreign_python(self.spark)):
             missing.append(f"Python workers with instep's packages: they run {program} ({_PYTHON} names it)")
         if missing:
-            _release(made)
+            _release(derived)
             raise SetupError(
                 f"the given Spark session lacks what this project needs: {'; '.join(missing)}",
                 hint=_CONNECT if is_connect else _START,
             )
         if not local:
-            ship(made)
-        session: SparkSession = made
+            ship(derived)
+        session: SparkSession = derived
         return session
 
     def close(self) -> None:
@@ -125,9 +125,9 @@ def active_session() -> SparkSession | None:
     return SparkSession.getActiveSession()
 
 
-def chosen_session(*given: SparkSession | None) -> SparkSession:
+def chosen_session(*sessions: SparkSession | None) -> SparkSession:
     """Return the first of these sessions that is one, else the active one; SetupError if there is none."""
-    session = next((one for one in given if one is not None), None) or active_session()
+    session = next((s for s in sessions if s is not None), None) or active_session()
     if session is None:
         raise SetupError(
             "there is no Spark session", hint="give one: to_spark(spark), or instep.open(FOLDER, spark=spark)"
@@ -216,9 +216,9 @@ def apply_settings(session: Any, conf: Mapping[str, str]) -> list[str]:
 def _setting(session: Any, key: str) -> str | None:
     """Return the setting as the session has it, or its context."""
     with suppress(Exception):  # a setting that is not set is an error on Spark Connect
-        found: str | None = session.conf.get(key, None)
-        if found is not None:
-            return found
+        value: str | None = session.conf.get(key, None)
+        if value is not None:
+            return value
     context = _context(session)
     return None if context is None else setting_of(context, key)
 
@@ -231,10 +231,10 @@ def _foreign_python(spark: SparkSession) -> str:
     program = str(_context(spark).pythonExec)
     command = [program, "-c", "import sys; print(sys.prefix)"]
     try:
-        found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.strip()
+        prefix = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return program
-    return "" if found == sys.prefix else f"{program} of {found}"
+    return "" if prefix == sys.prefix else f"{program} of {prefix}"
 
 
 def _release(session: Any) -> None:

@@ -131,8 +131,8 @@ def _answer(engine: socket.socket, place: Path) -> dict[str, Any]:
 
 def _variables() -> dict[str, str] | None:
     """Return the variables that the JVM has to have; None if one is a secret, which a JVM must not keep."""
-    found = {name: value for name, value in os.environ.items() if _JVM_READS.fullmatch(name)}
-    return None if any(_holds_secret(name, value) for name, value in found.items()) else found
+    variables = {name: value for name, value in os.environ.items() if _JVM_READS.fullmatch(name)}
+    return None if any(_holds_secret(name, value) for name, value in variables.items()) else variables
 
 
 def _holds_secret(name: str, value: str) -> bool:
@@ -256,9 +256,9 @@ def run_keeper(peer: socket.socket, requested: Mapping[str, Any]) -> None:
             if (message := _next(peer)) is None:
                 break
             ended[int(message["ended"])] = time.monotonic()
-        ended = {one: since for one, since in ended.items() if time.monotonic() - since < _LATE}
-        for one in ended:
-            _cancel(session, one)
+        ended = {pid: since for pid, since in ended.items() if time.monotonic() - since < _LATE}
+        for pid in ended:
+            _cancel(session, pid)
     stop(session, timeout=10)
 
 

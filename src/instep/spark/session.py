@@ -320,12 +320,12 @@ def _cluster(settings: SparkSettings, conf: Mapping[str, str]) -> dict[str, str]
     find_java()
     own = [*jars.ensure(cache=settings.cache), *jars.stores(conf, settings.cache, settings.jars)]
     files = [*map(str, own), *settings.jars, *settings.drivers]
-    given = {key: [conf[key]] if conf.get(key) else [] for key in (_JARS, _DRIVER_PATH, _DRIVER_OPTIONS)}
+    configured = {key: [conf[key]] if conf.get(key) else [] for key in (_JARS, _DRIVER_PATH, _DRIVER_OPTIONS)}
     out = {
         **conf,
-        _DRIVER_PATH: ":".join([*files, *given[_DRIVER_PATH]]),
-        _DRIVER_OPTIONS: " ".join([LOGGING, *given[_DRIVER_OPTIONS]]),
-        _JARS: ",".join([*files, *given[_JARS]]),
+        _DRIVER_PATH: ":".join([*files, *configured[_DRIVER_PATH]]),
+        _DRIVER_OPTIONS: " ".join([LOGGING, *configured[_DRIVER_OPTIONS]]),
+        _JARS: ",".join([*files, *configured[_JARS]]),
         "spark.task.maxFailures": conf.get("spark.task.maxFailures", str(RETRIES)),
     }
     return out | ({"spark.driver.memory": settings.driver_memory} if settings.driver_memory else {})

@@ -281,10 +281,10 @@ class _ConformedBatch:
         """Yield what the source says about values of columns that are loaded, by row."""
         for notes in self.notes:
             for at in pc.indices_nonzero(notes.is_valid()).to_pylist():
-                found = json.loads(notes[at].as_py())
-                known = [{**c, "field": self.spec.notes[c["field"]]} for c in found if c["field"] in self.spec.notes]
-                if known:
-                    yield at, [{**c, "by": SOURCE} for c in known]
+                changes = json.loads(notes[at].as_py())
+                loaded = [{**c, "field": self.spec.notes[c["field"]]} for c in changes if c["field"] in self.spec.notes]
+                if loaded:
+                    yield at, [{**c, "by": SOURCE} for c in loaded]
 
     def _change(self, column: StageColumn, at: int) -> dict[str, str]:
         return {"field": column.name, "change": "nulled", "reason": self.casts[column.name].invalid_values[at]}

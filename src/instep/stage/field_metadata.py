@@ -55,8 +55,8 @@ def limited(done: Cast, field: pa.Field) -> Cast:
 def _bad_json(texts: pa.Array, reason: Callable[[str], str]) -> dict[int, str]:
     """Return position to reason; only a text that may have one of the known faults is parsed."""
     suspects = pc.indices_nonzero(pc.fill_null(pc.match_substring_regex(texts, _SUSPECT), False)).to_pylist()
-    found = {at: reason(texts[at].as_py()) for at in suspects}
-    return {at: why for at, why in found.items() if why}
+    reasons = {at: reason(texts[at].as_py()) for at in suspects}
+    return {at: why for at, why in reasons.items() if why}
 
 
 def _valid(text: str) -> str:
@@ -92,8 +92,8 @@ def _bound(at: datetime, kind: pa.DataType) -> pa.Scalar:
 
 
 def _places(mask: pa.Array) -> list[int]:
-    found: list[int] = pc.indices_nonzero(pc.fill_null(mask, False)).to_pylist()
-    return found
+    places: list[int] = pc.indices_nonzero(pc.fill_null(mask, False)).to_pylist()
+    return places
 
 
 def _with_nul(values: pa.Array) -> set[int]:
@@ -118,5 +118,5 @@ def with_value(field: pa.Field, value: str) -> pa.Field:
 
 def value_of(field: pa.Field) -> str | None:
     """Return the value of every row, if it is one and the same."""
-    found = (field.metadata or {}).get(_CONSTANT)
-    return None if found is None else found.decode()
+    value = (field.metadata or {}).get(_CONSTANT)
+    return None if value is None else value.decode()

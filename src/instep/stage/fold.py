@@ -67,8 +67,8 @@ def run_part(part: FoldPart, report: Report | None = None) -> Iterator[Any]:
         with giving_way(part.reader) as session:
             for chunk in part.chunks:
                 rows = size = 0
-                with closing(read_chunk(session, chunk)) as found:
-                    for batch in found:
+                with closing(read_chunk(session, chunk)) as read:
+                    for batch in read:
                         yield batch
                         rows, size = rows + len(batch), size + batch.nbytes
                         for wait in rate_limit.waits(len(batch)):
@@ -78,8 +78,8 @@ def run_part(part: FoldPart, report: Report | None = None) -> Iterator[Any]:
                 if report is not None:
                     report(ChunkProgress(chunk.table, rows, size, 1))
 
-    with closing(batches()) as found:
-        yield from part.fold(found)
+    with closing(batches()) as read:
+        yield from part.fold(read)
 
 
 def fold_locally(scan: Scan, fold: Fold, *, threads: int = 0, progress: CountsCallback | None = None) -> Iterator[Any]:
@@ -122,16 +122,16 @@ def fold_locally(scan: Scan, fold: Fold, *, threads: int = 0, progress: CountsCa
 
 
 class _Abandoned(BaseException):
-    """Raised in threads whose results nobody waits for any more."""
+    """Raised in threads whose results nobody waits for."""
 
 
 _END = _Abandoned()
 
 
-def _put(results: queue.Queue[Any], one: tuple[Any, BaseException | None], stopped: threading.Event) -> None:
+def _put(results: queue.Queue[Any], item: tuple[Any, BaseException | None], stopped: threading.Event) -> None:
     while not stopped.is_set():
         with suppress(queue.Full):
-            results.put(one, timeout=_POLL)
+            results.put(item, timeout=_POLL)
             return
     raise _Abandoned
 
@@ -163,9 +163,9 @@ class _FoldProgress:
     def counts(self) -> Counts:
         with self._lock:
             total = dict(self._done)
-            for one in self._running.values():
-                rows, size = total.get(one.table, (0, 0))
-                total[one.table] = (rows + one.rows, size + one.bytes)
+            for running in self._running.values():
+                rows, size = total.get(running.table, (0, 0))
+                total[running.table] = (rows + running.rows, size + running.bytes)
         return total
 
 

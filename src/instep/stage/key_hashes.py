@@ -102,9 +102,9 @@ def hashable(db: duckdb.DuckDBPyConnection, names: Sequence[str]) -> list[str]:
 def _hashed(value: str, kind: Any, depth: int = 0) -> str:
     """Return a value, or a hash of a nested one: `hash` skips the NULLs, the lengths and the ends of what is in it."""
     if kind.id in ("list", "array"):
-        one = f"e{depth}"
-        each = f"hash({_hashed(one, dict(kind.children)['child'], depth + 1)})"
-        return f"hash({value} IS NULL, len({value}), list_transform({value}, lambda {one}: {each}))"
+        element = f"e{depth}"
+        each = f"hash({_hashed(element, dict(kind.children)['child'], depth + 1)})"
+        return f"hash({value} IS NULL, len({value}), list_transform({value}, lambda {element}: {each}))"
     if kind.id == "struct":
         fields = (
             f"hash({_hashed(f'struct_extract_at({value}, {at})', child, depth)})"
@@ -144,11 +144,11 @@ def key_totals(hashed: Iterable[pa.RecordBatch]) -> KeyTotals:
             db.register("coming", pa.Table.from_batches([batch]))
             db.execute("INSERT INTO hashed SELECT * FROM coming")
             db.unregister("coming")
-        [found] = db.execute(
+        [totals] = db.execute(
             "SELECT coalesce(sum(n), 0), coalesce(sum(n - 1) FILTER (NOT absent), 0), coalesce(sum(n) FILTER (absent), "
             "0) FROM (SELECT absent, count(*) AS n FROM hashed GROUP BY a, b, absent)"
         ).fetchall()
-    return KeyTotals(*map(int, found))
+    return KeyTotals(*map(int, totals))
 
 
 def differing(left: Iterable[pa.RecordBatch], right: Iterable[pa.RecordBatch], most: int) -> Hashes | None:
@@ -202,7 +202,7 @@ class HashColumns:
         other = [f"{text} || '~'" for text in reversed(key)]
         hashes = [hashed_key(some) if some else "0::BIGINT" for some in (key, other)]
         hashes += [f"if(c{at} IS NULL, NULL, {hashed_key([f'c{at}::VARCHAR'])})" for at in self.values]
-        sql = ", ".join(f"{one} AS {name}" for one, name in zip(hashes, self.names, strict=True))
+        sql = ", ".join(f"{hashed} AS {name}" for hashed, name in zip(hashes, self.names, strict=True))
         with in_duckdb(MEMORY, lossless=True) as db:
             for rows in slices(batches):
                 db.register("coming", rows.rename_columns([f"c{at}" for at in range(rows.num_columns)]))
@@ -221,7 +221,7 @@ class ColumnSides:
         """Return the totals of hashed rows in SQL that DuckDB and Spark share, by the names of both sides."""
         filled = [f"count(n.v{at})" for at in range(len(self.now.values))]
         differ = [f"t.a IS NOT NULL AND n.v{at} IS DISTINCT FROM t.v{at}" for at in range(len(self.then.values))]
-        sums = ", ".join([*filled, *(f"sum(CASE WHEN {one} THEN 1 ELSE 0 END)" for one in differ)])
+        sums = ", ".join([*filled, *(f"sum(CASE WHEN {condition} THEN 1 ELSE 0 END)" for condition in differ)])
         joined = f" LEFT JOIN {then} t ON n.a = t.a AND n.b = t.b" if differ else ""
         return f"SELECT {sums} FROM {now} n{joined}"
 
@@ -236,5 +236,5 @@ def count_columns(now: Iterable[pa.RecordBatch], then: Iterable[pa.RecordBatch],
                 db.register("coming", pa.Table.from_batches([batch]))
                 db.execute(f"INSERT INTO {name} SELECT * FROM coming")
                 db.unregister("coming")
-        [found] = db.execute(sides.sql("after_rows", "before_rows")).fetchall()
-    return ColumnTotals.of(found, len(sides.now.values))
+        [totals] = db.execute(sides.sql("after_rows", "before_rows")).fetchall()
+    return ColumnTotals.of(totals, len(sides.now.values))

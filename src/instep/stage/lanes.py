@@ -44,7 +44,7 @@ class LaneProgress:
                 self.inner(self._sum(progress.table, progress))
 
     def _sum(self, table: str, like: ChunkProgress) -> ChunkProgress:
-        own = [one for one in self._now.values() if one.table == table]
+        own = [now for now in self._now.values() if now.table == table]
         return replace(like, rows=sum(p.rows for p in own), bytes=sum(p.bytes for p in own), done=0)
 
 
@@ -73,19 +73,19 @@ def read_lane(
         finally:
             results.put(None)
 
-    threads = [threading.Thread(target=run, args=one, name="lane", daemon=True) for one in enumerate(sessions)]
+    threads = [threading.Thread(target=run, args=n, name="lane", daemon=True) for n in enumerate(sessions)]
     for thread in threads:
         thread.start()
     running = len(threads)
     try:
         while running:
-            found = results.get()
-            if isinstance(found, BaseException):
-                raise found
-            if found is None:
+            item = results.get()
+            if isinstance(item, BaseException):
+                raise item
+            if item is None:
                 running -= 1
             else:
-                yield found
+                yield item
     finally:
         left.clear()
         shared.stop.set()

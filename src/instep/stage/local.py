@@ -94,7 +94,7 @@ def _run_parts(
             while wait(running, timeout=_POLL).not_done:
                 on_progress(_sum(tallies))
                 on_done(fresh.drain())
-            results = [result for one in running for result in one.result()]
+            results = [result for future in running for result in future.result()]
             on_done(fresh.drain())
             return results
         except BaseException:
@@ -138,8 +138,8 @@ class _NewResults:
 
     def drain(self) -> list[ChunkResult]:
         with self._lock:
-            taken, self._results = self._results, []
-        return taken
+            fresh, self._results = self._results, []
+        return fresh
 
 
 def _sum(tallies: Iterable[_Tally]) -> Counts:

@@ -49,9 +49,9 @@ def by_partition(rows: pa.Table, by: Partitioning) -> Iterator[tuple[Partition, 
     starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
     first = pa.array(order[starts])
     values = zip(*(c.take(first).to_pylist() for c in columns), strict=True)
-    taken = rows if np.array_equal(order, np.arange(len(rows))) else rows.take(pa.array(order))
-    for one, start, end in zip(values, starts, [*starts[1:], len(rows)], strict=True):
-        yield Partition(by.spec, one), taken.slice(start, end - start)
+    sorted_rows = rows if np.array_equal(order, np.arange(len(rows))) else rows.take(pa.array(order))
+    for value, start, end in zip(values, starts, [*starts[1:], len(rows)], strict=True):
+        yield Partition(by.spec, value), sorted_rows.slice(start, end - start)
 
 
 def _values(rows: pa.Table, term: PartitionTerm | None) -> pa.Array:
@@ -67,12 +67,12 @@ def _values(rows: pa.Table, term: PartitionTerm | None) -> pa.Array:
 
 def _numbered(columns: Sequence[pa.Array], rows: int) -> Any:
     """Return a number per row; rows with equal values in all columns have the same one."""
-    found = np.zeros(rows, np.int64)
+    numbers = np.zeros(rows, np.int64)
     for column in columns:
         codes = column.dictionary_encode(null_encoding="encode").indices
-        one = np.asarray(codes.to_numpy(zero_copy_only=False), np.int64)
-        found = np.unique(found * (int(one.max()) + 1) + one, return_inverse=True)[1]
-    return found
+        coded = np.asarray(codes.to_numpy(zero_copy_only=False), np.int64)
+        numbers = np.unique(numbers * (int(coded.max()) + 1) + coded, return_inverse=True)[1]
+    return numbers
 
 
 Ints = npt.NDArray[Any]
@@ -158,8 +158,8 @@ def _unscaled(value: Any) -> int:
 def _by_value(values: pa.Array, change: Callable[[Any], Any], kind: pa.DataType) -> pa.Array:
     """Convert the values, each different one once."""
     encoded = values.dictionary_encode()
-    made = pa.array([None if v is None else change(v) for v in encoded.dictionary.to_pylist()], kind)
-    return made.take(encoded.indices)
+    converted = pa.array([None if v is None else change(v) for v in encoded.dictionary.to_pylist()], kind)
+    return converted.take(encoded.indices)
 
 
 def _bucket(values: pa.Array, count: int) -> pa.Array:

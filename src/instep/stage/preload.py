@@ -28,8 +28,8 @@ def listen() -> None:
     """Import from now on in this process, which forks the workers, what one of them tells of."""
     global _daemon, _known
     reads, writes = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-    for one in (reads, writes):
-        one.setblocking(False)
+    for end in (reads, writes):
+        end.setblocking(False)
 
     def load(*_: object) -> None:
         global _known

@@ -102,10 +102,10 @@ class QuarantineFile:
     def _table(self, rows: Sequence[QuarantinedValue]) -> pa.Table:
         table, at = self.spec.path or self.spec.table, datetime.fromtimestamp(self.spec.synced / 1e6, UTC)
         names = {c.path: c.name for c in self.spec.columns}
-        found = []
+        entries = []
         for h in rows:
             change, rule = self.spec.holds.get(h.column, ("", ""))
-            found.append(
+            entries.append(
                 (
                     entry_id(table, h.key, h.column, h.original),
                     table,
@@ -125,7 +125,7 @@ class QuarantineFile:
                     h.place,
                 )
             )
-        columns = zip(*found, strict=True)
+        columns = zip(*entries, strict=True)
         return pa.table([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
 
     @cached_property
@@ -179,16 +179,16 @@ def batches_of(place: StorageFolder, name: str, columns: Sequence[str]) -> Itera
     """Yield these columns of a file's entries; OSError or ArrowException for one whose task died while it wrote."""
     filesystem, path = place.resolve(name)
     file = pq.ParquetFile(filesystem.open_input_file(path))
-    there, schema = file.schema_arrow.names, pa.schema([SCHEMA.field(c) for c in columns])
-    if "id" not in there:
+    names, schema = file.schema_arrow.names, pa.schema([SCHEMA.field(c) for c in columns])
+    if "id" not in names:
         for batch in file.iter_batches(_GROUP):
             yield pa.Table.from_pylist([vars(entry_of(row)) for row in batch.to_pylist()], SCHEMA).select(columns)
         return
-    for batch in file.iter_batches(_GROUP, columns=[c for c in columns if c in there]):
-        found = [
-            batch[c].cast(schema.field(c).type) if c in there else pa.nulls(len(batch), pa.string()) for c in columns
+    for batch in file.iter_batches(_GROUP, columns=[c for c in columns if c in names]):
+        columns_read = [
+            batch[c].cast(schema.field(c).type) if c in names else pa.nulls(len(batch), pa.string()) for c in columns
         ]
-        yield pa.Table.from_arrays(found, schema=schema)
+        yield pa.Table.from_arrays(columns_read, schema=schema)
 
 
 def entry_of(row: Mapping[str, Any]) -> QuarantineEntry:

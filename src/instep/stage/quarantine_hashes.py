@@ -32,11 +32,8 @@ class QuarantineHashes:
     def batch(self, values: Sequence[QuarantinedValue]) -> pa.RecordBatch:
         """Return one row of SCHEMA for each value."""
         ids = [entry_id(self.table, value.key, value.column, value.original) for value in values]
-        places = [
-            place_hash(self._named(one.key), self.names.get(one.column, one.column), self._original(one))
-            for one in values
-        ]
-        whole = [not one.column for one in values]
+        places = [place_hash(self._named(v.key), self.names.get(v.column, v.column), self._original(v)) for v in values]
+        whole = [not v.column for v in values]
         columns = zip((ids, places, whole), SCHEMA, strict=True)
         return pa.record_batch([pa.array(c, f.type) for c, f in columns], schema=SCHEMA)
 

@@ -176,9 +176,9 @@ class StoredQuarantine:
         )
         whole = joined.format(f">= {ID_LENGTH}", "id = prefix")
         short = joined.format(f"< {ID_LENGTH}", "starts_with(id, prefix)")
-        found = self._db.execute(f"{whole} GROUP BY ALL UNION ALL {short} GROUP BY ALL").fetchall()
+        rows = self._db.execute(f"{whole} GROUP BY ALL UNION ALL {short} GROUP BY ALL").fetchall()
         self._db.unregister("batch")
-        return {prefix: (count, id) for prefix, count, id in found}
+        return {prefix: (count, id) for prefix, count, id in rows}
 
     def count_older(self, limit: datetime) -> int:
         """Return how many were held last before this moment."""

@@ -101,8 +101,8 @@ class SharesView(Protocol):
 
 def limits_of(reader: Reader) -> SourceLimits:
     """Return the reader's own, or none."""
-    found = getattr(reader, "limits", None)
-    return found if isinstance(found, SourceLimits) else SourceLimits()
+    limits = getattr(reader, "limits", None)
+    return limits if isinstance(limits, SourceLimits) else SourceLimits()
 
 
 @dataclass(frozen=True)

@@ -152,13 +152,13 @@ def timed_connection(seconds: float) -> type[psycopg.Connection[Any]]:
                 timeout.close(lambda: None)
 
         @classmethod
-        def _connect_gen(cls, *given: Any, **more: Any) -> Any:
+        def _connect_gen(cls, *arguments: Any, **more: Any) -> Any:
             """Connect to one address: psycopg calls this for each."""
             logins.next()
-            return super()._connect_gen(*given, **more)
+            return super()._connect_gen(*arguments, **more)
 
-        def wait(self, gen: Any, *given: Any, **more: Any) -> Any:
-            return super().wait(_steps_within(gen, seconds, self), *given, **more)
+        def wait(self, gen: Any, *arguments: Any, **more: Any) -> Any:
+            return super().wait(_steps_within(gen, seconds, self), *arguments, **more)
 
     return TimedConnection
 
@@ -170,7 +170,7 @@ _GRACE = 2.0
 
 def call_within(seconds: float, act: Callable[[], T], late: Callable[[T], object] = lambda answer: None) -> T:
     """Return one call, as `CallTimeout` makes it; raises Silence. `late` is given what comes after that: a connection
-    that nobody waits for any more has to be closed."""
+    that nobody waits for has to be closed."""
     timeout, answers = CallTimeout(seconds), list[T]()
 
     def acted() -> T:

@@ -76,8 +76,8 @@ class DetectChanges(DirectWork):
 
         if job.kind != "detect":
             return detection.detect(context, context.source.discover()), False
-        if known := detector.shared(self.app.store, self.app.project, job):
-            return detection.look_at(context, known), True
+        if shared := detector.shared(self.app.store, self.app.project, job):
+            return detection.look_at(context, shared), True
         return detection.detect_if_changed(context), False
 
 
@@ -109,8 +109,8 @@ def _propagate(context: SyncContext, job: Job) -> int:
     if context.store.pauses.connection(context.name):
         return 0
     try:
-        made = preview(context)
-        return evolve(context, made.plan, id=made.id)
+        shown = preview(context)
+        return evolve(context, shown.plan, id=shown.id)
     except Exception as error:
         if is_final(job, error) and not isinstance(error, Conflict):
             detector.propagation_failed(context.store, job, error_text(error))

@@ -37,10 +37,10 @@ def turn(app: App, job: Job) -> Mapping[str, Any] | None:
     patch = patch_of(store.rollouts.get(job.key).what, app.project, store, ServedPolicies(app.objects))
     runs = QueuedRuns(store, job.key, app.project.source_of, job.who)
     try:
-        made = Rolling(store, patch, runs, job.who, in_turns=True).carry_on(job.key, course_of(job.options), job.id)
+        rollout = Rolling(store, patch, runs, job.who, in_turns=True).carry_on(job.key, course_of(job.options), job.id)
     except (RunsUnfinished, Conflict):
         return None
-    return {"rollout": made.id, "status": made.status, "wave": made.wave, "why": made.why}
+    return {"rollout": rollout.id, "status": rollout.status, "wave": rollout.wave, "why": rollout.why}
 
 
 def given_up(app: App, job: Job, why: str) -> None:
@@ -185,13 +185,13 @@ def discover(app: App, job: Job) -> Mapping[str, Any]:
     ]
     tables = [
         {
-            "table": one.path,
-            "kind": one.kind,
-            "rows": discovery.stats[one.ref].rows if one.ref in discovery.stats else None,
-            "key": list(one.key),
-            "columns": len(one.columns),
+            "table": t.path,
+            "kind": t.kind,
+            "rows": discovery.stats[t.ref].rows if t.ref in discovery.stats else None,
+            "key": list(t.key),
+            "columns": len(t.columns),
         }
-        for one in fitting[:MOST_TABLES]
+        for t in fitting[:MOST_TABLES]
     ]
     denied = {".".join(path): why for path, why in sorted(discovery.denied.items())[:MOST_TABLES]}
     return {"tables": tables, "matching": len(fitting), "all": len(discovery.catalog.tables), "denied": denied}
@@ -271,19 +271,19 @@ def _worked(app: App, job: Job, spec: OperationSpec, work: Work | DirectWork) ->
         return work.prepare(context, request).to_dict()
     if (done := work.already(context, request)) is not None:
         return done
-    made = work.prepare(context, request)
-    return {**made.document, **work.execute(context, made, tuple(job.options.get("allow", ())))}
+    preview = work.prepare(context, request)
+    return {**preview.document, **work.execute(context, preview, tuple(job.options.get("allow", ())))}
 
 
 def _ran(app: App, job: Job, work: DirectWork, context: SyncContext, request: Request) -> JobEnd:
     """Run an operation without a preview. Viewers read a job's answer, so that no value of a row is in it."""
     check_served(request)
     before = _last_run(app, job)
-    found = work.run(context, request)
-    failed, result = work.failure(found), work.document(found)
+    answer = work.run(context, request)
+    failed, result = work.failure(answer), work.document(answer)
     if job.kind in _SYNCS and result["failed"]:
         detector.on_error(app.store, app.project, job.connection)
     if not failed and job.attempt < job.attempts:
-        failed = work.retried(found)
+        failed = work.retried(answer)
     run = str(result.get("run") or (_last_run(app, job) if work.makes_run else before))
     return JobEnd(failed, bool(failed), run=run if run != before else "", result=result)

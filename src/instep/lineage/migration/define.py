@@ -101,9 +101,9 @@ def default(words: SqlWords) -> str | None:
         return None
     first = words.advance()
     if first.text == "(":
-        rest = words.read_until((")",)) or ""
+        expression = words.read_until((")",)) or ""
         words.expect(")")
-        return f"({rest}){_tail(words)}"
+        return f"({expression}){_tail(words)}"
     start = f"'{first.text}'" if first.kind == "string" else first.text
     return f"{start}{_tail(words)}"
 
@@ -169,8 +169,8 @@ class PrimaryKey:
 
 def is_constraint(words: SqlWords) -> bool:
     """Return whether a constraint or an index of the table comes next, not a column."""
-    known = _OF_TABLE | (_OF_TABLE_MYSQL if words.dialect == "mysql" else set())
-    return words.next is not None and words.next.upper in known
+    keywords = _OF_TABLE | (_OF_TABLE_MYSQL if words.dialect == "mysql" else set())
+    return words.next is not None and words.next.upper in keywords
 
 
 def constraint(words: SqlWords) -> PrimaryKey | None:
@@ -193,13 +193,13 @@ def constraint(words: SqlWords) -> PrimaryKey | None:
 def columns(words: SqlWords) -> tuple[str, ...]:
     """Return the names in brackets; lengths and orders beside them are left out."""
     words.expect("(")
-    found = [words.name()]
+    names = [words.name()]
     words.read_until()
     while words.skip(","):
-        found.append(words.name())
+        names.append(words.name())
         words.read_until()
     words.expect(")")
-    return tuple(found)
+    return tuple(names)
 
 
 _ASIDE = {
@@ -257,8 +257,8 @@ def _action(words: SqlWords, table: Name) -> Iterator[Edit]:
     elif words.skip("MODIFY"):
         words.skip("COLUMN")
         words.skip("IF", "EXISTS")
-        found = column(words)
-        yield RedefineColumn(table, found.name, found)
+        definition = column(words)
+        yield RedefineColumn(table, definition.name, definition)
     elif words.skip("CHANGE"):
         words.skip("COLUMN")
         words.skip("IF", "EXISTS")
@@ -292,9 +292,9 @@ def _add(words: SqlWords, table: Name) -> Iterator[Edit]:
         return
     named = words.skip("COLUMN")
     if not named and is_constraint(words):
-        found = constraint(words)
-        if isinstance(found, PrimaryKey):
-            yield AddKey(table, found.columns, found.name)
+        definition = constraint(words)
+        if isinstance(definition, PrimaryKey):
+            yield AddKey(table, definition.columns, definition.name)
         return
     or_not = words.skip("IF", "NOT", "EXISTS")
     if words.skip("("):

@@ -55,8 +55,8 @@ class SqlWords:
 
     def is_next(self, *keywords: str) -> bool:
         """Return whether these keywords come next."""
-        there = self._words[self._at : self._at + len(keywords)]
-        return len(there) == len(keywords) and all(w.upper == k for w, k in zip(there, keywords, strict=True))
+        following = self._words[self._at : self._at + len(keywords)]
+        return len(following) == len(keywords) and all(w.upper == k for w, k in zip(following, keywords, strict=True))
 
     def skip(self, *keywords: str) -> bool:
         """Skip these keywords, if they come next; return whether they did."""
@@ -97,10 +97,10 @@ class SqlWords:
 
     def path(self) -> tuple[str, ...]:
         """Return a name with what stands before its dots."""
-        found = [self.name()]
+        names = [self.name()]
         while self.skip("."):
-            found.append(self.name())
-        return tuple(found)
+            names.append(self.name())
+        return tuple(names)
 
     def table(self) -> tuple[str, ...]:
         """Return (name,) or (schema, name): a database before them is left out."""
@@ -122,8 +122,8 @@ class SqlWords:
 
     def since(self, mark: int) -> str:
         """Return the text read since a mark, as it is written."""
-        there = self._words[mark : self._at]
-        return self._script[there[0].start : there[-1].end] if there else ""
+        words_read = self._words[mark : self._at]
+        return self._script[words_read[0].start : words_read[-1].end] if words_read else ""
 
     def read_until(self, stop: Collection[str] = ()) -> str:
         """Read up to a comma, a closing bracket or one of the keywords, outside of brackets; answers what is there."""
@@ -313,20 +313,20 @@ def _words(tokens: Sequence[Token], text: str, dialect: str, offset: int = 0) ->
 
 def _statements(text: str, words: Sequence[Word]) -> Iterator[ScriptStatement]:
     """Yield the statements; a semicolon within the body of a routine ends none."""
-    found: list[Word] = []
+    read: list[Word] = []
     depth = 0
     for at, word in enumerate(words):
         if word.text == ";" and word.kind == "sign" and depth <= 0:
-            yield from _statement(text, found)
-            found, depth = [], 0
+            yield from _statement(text, read)
+            read, depth = [], 0
             continue
-        found.append(word)
-        if found[0].upper == "CREATE" and any(w.upper in ROUTINES for w in found[:8]):
+        read.append(word)
+        if read[0].upper == "CREATE" and any(w.upper in ROUTINES for w in read[:8]):
             after = words[at + 1].upper if at + 1 < len(words) else ""
-            ends = len(found) > 1 and found[-2].upper == "END"
+            ends = len(read) > 1 and read[-2].upper == "END"
             depth += word.upper in ("BEGIN", "CASE") and not ends
             depth -= word.upper == "END" and after not in ("IF", "LOOP", "WHILE", "REPEAT", "FOR")
-    yield from _statement(text, found)
+    yield from _statement(text, read)
 
 
 def _statement(text: str, words: list[Word]) -> Iterator[ScriptStatement]:

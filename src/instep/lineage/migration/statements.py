@@ -47,9 +47,9 @@ def edits(statement: ScriptStatement, script: str, dialect: str) -> tuple[Edit, 
     """Return the statement's edits of schemas, in order; none for one about rows or rights."""
     words = SqlWords(statement.words, script, dialect)
     first = words.advance()
-    known = _STARTS.get(first.upper)
-    if known is not None:
-        return tuple(known(words))
+    reader = _STARTS.get(first.upper)
+    if reader is not None:
+        return tuple(reader(words))
     if first.upper in _DATA:
         return tuple(_rows(words))
     raise UnparsableStatement("the statement is not understood")
@@ -87,10 +87,10 @@ def _set(words: SqlWords) -> Iterator[Edit]:
     if words.skip("DEFAULT"):
         yield SetPath(())
         return
-    found = [_schema(words)]
+    schemas = [_schema(words)]
     while words.skip(","):
-        found.append(_schema(words))
-    yield SetPath(tuple(name for name in found if name != "$user"))
+        schemas.append(_schema(words))
+    yield SetPath(tuple(name for name in schemas if name != "$user"))
 
 
 def _schema(words: SqlWords) -> str:
@@ -308,10 +308,10 @@ def read_migration(scripts: Iterable[tuple[str, str]], dialect: str) -> Migratio
             count += 1
             at = FileLine(file, statement.line)
             try:
-                found = edits(statement, script.text, dialect)
+                found_edits = edits(statement, script.text, dialect)
             except UnparsableStatement as error:
                 unread.append(UnreadStatement(at, f"{statement.head}: {error}"))
                 continue
-            if found:
-                steps.append(MigrationStep(at, statement.text, found))
+            if found_edits:
+                steps.append(MigrationStep(at, statement.text, found_edits))
     return Migration(tuple(steps), tuple(unread), count)

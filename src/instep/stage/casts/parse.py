@@ -218,10 +218,10 @@ def _element(value: Any, target: pa.DataType) -> Any:
 
 def members_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the members of a JSON object; ValueError for a name that occurs twice."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         raise ValueError("a name occurs twice")
-    return found
+    return members
 
 
 def refuse(word: str) -> None:

@@ -176,8 +176,8 @@ def _far_moment(number: int, text: str) -> str:
 
 
 def _moment(micros: int, zone: str) -> str:
-    days, rest = divmod(micros, _MICROS_PER_DAY)
-    return f"{_far_day(days, '<')}T{clock(rest)}{zone}"
+    days, micros_of_day = divmod(micros, _MICROS_PER_DAY)
+    return f"{_far_day(days, '<')}T{clock(micros_of_day)}{zone}"
 
 
 def _time_text(values: pa.Array) -> pa.Array:
@@ -207,19 +207,19 @@ def _interval_text(values: pa.Array) -> pa.Array:
 
 def iso_interval(months: int, days: int, nanoseconds: int) -> str:
     """Return an ISO 8601 duration: P1Y2M3DT4H5M6.5S; PT0S for none."""
-    years, rest = _split(months, 12)
+    years, months_left = _split(months, 12)
     hours, nanos = _split(nanoseconds, 3_600_000_000_000)
     minutes, nanos = _split(nanos, 60_000_000_000)
     seconds = format((Decimal(nanos) / 1_000_000_000).normalize(), "f") if nanos else ""
-    dates = "".join(f"{n}{unit}" for n, unit in ((years, "Y"), (rest, "M"), (days, "D")) if n)
+    dates = "".join(f"{n}{unit}" for n, unit in ((years, "Y"), (months_left, "M"), (days, "D")) if n)
     times = "".join(f"{n}{unit}" for n, unit in ((hours, "H"), (minutes, "M"), (seconds, "S")) if n)
     return f"P{dates}{'T' + times if times else ''}" if dates or times else "PT0S"
 
 
 def _split(number: int, size: int) -> tuple[int, int]:
     """Return whole parts and the rest, both with the sign of `number`."""
-    whole, rest = divmod(abs(number), size)
-    return (whole, rest) if number >= 0 else (-whole, -rest)
+    whole, remainder = divmod(abs(number), size)
+    return (whole, remainder) if number >= 0 else (-whole, -remainder)
 
 
 def _json_text(values: pa.Array) -> pa.Array:

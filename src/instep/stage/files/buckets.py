@@ -131,8 +131,8 @@ def azure_filesystem(netloc: str, io: Mapping[str, str]) -> Any:
     _, account = account_of(netloc, io)
     _refuse_unread(io)
     names = (name for name in (*_AZURE_WORDS, *AZURE_HOSTS) if io.get(name))
-    given = {name.removeprefix("adls.").replace("-", "_"): io[name] for name in names}
-    return AzureFileSystem(account, **given)
+    options = {name.removeprefix("adls.").replace("-", "_"): io[name] for name in names}
+    return AzureFileSystem(account, **options)
 
 
 def bucket_hint(scheme: str) -> str:

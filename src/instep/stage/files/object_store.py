@@ -56,8 +56,8 @@ class ObjectPath:
 
     @property
     def _bucket(self) -> str:
-        scheme, _, rest = self.uri.partition("://")
-        return f"{scheme}://{rest.partition('/')[0]}"
+        scheme, _, path = self.uri.partition("://")
+        return f"{scheme}://{path.partition('/')[0]}"
 
     @property
     def _store(self) -> Any:
@@ -119,8 +119,8 @@ class ObjectPath:
         import obstore
 
         with _reached(self.uri):
-            found = obstore.head(self._store, self.key)
-        return Stat(found["size"], found["last_modified"].timestamp())
+            head = obstore.head(self._store, self.key)
+        return Stat(head["size"], head["last_modified"].timestamp())
 
     def exists(self) -> bool:
         """Return whether there is such an object."""
@@ -140,25 +140,25 @@ class ObjectPath:
 
         with _reached(self.uri):
             for batch in obstore.list(self._store, self.key or None):
-                for found in batch:
-                    path = ObjectPath(f"{self._bucket}/{found['path']}", self.io)
-                    yield path, Stat(found["size"], found["last_modified"].timestamp())
+                for entry in batch:
+                    path = ObjectPath(f"{self._bucket}/{entry['path']}", self.io)
+                    yield path, Stat(entry["size"], entry["last_modified"].timestamp())
 
     def folders(self) -> list[ObjectPath]:
         """Return the folders below, up to the next slash of keys."""
         import obstore
 
         with _reached(self.uri):
-            found = obstore.list_with_delimiter(self._store, self.key or None)
-        return [self / prefix.rstrip("/").rpartition("/")[2] for prefix in sorted(found["common_prefixes"])]
+            listing = obstore.list_with_delimiter(self._store, self.key or None)
+        return [self / prefix.rstrip("/").rpartition("/")[2] for prefix in sorted(listing["common_prefixes"])]
 
     def names(self) -> list[str]:
         """Return the objects directly below."""
         import obstore
 
         with _reached(self.uri):
-            found = obstore.list_with_delimiter(self._store, self.key or None)
-        return [o["path"].rpartition("/")[2] for o in found["objects"]]
+            listing = obstore.list_with_delimiter(self._store, self.key or None)
+        return [o["path"].rpartition("/")[2] for o in listing["objects"]]
 
     def names_from(self, start: str) -> Iterator[tuple[str, str]]:
         """Yield the objects directly below whose names are not less than this, and what tells the content of each from
@@ -168,10 +168,10 @@ class ObjectPath:
         before = start[:-1] + chr(ord(start[-1]) - 1) + "~" if start else ""
         with _reached(self.uri):
             for batch in obstore.list(self._store, self.key, offset=f"{self.key}/{before}"):
-                for found in batch:
-                    name = found["path"][len(self.key) + 1 :]
+                for entry in batch:
+                    name = entry["path"][len(self.key) + 1 :]
                     if "/" not in name and name >= start:
-                        yield name, found["e_tag"] or str(found["last_modified"])
+                        yield name, entry["e_tag"] or str(entry["last_modified"])
 
     def unlink(self, missing_ok: bool = False) -> None:
         import obstore

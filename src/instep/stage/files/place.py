@@ -61,8 +61,8 @@ class StorageFolder:
             return fs.LocalFileSystem(), str(self.local / name)
         from instep.stage.files.pyiceberg_code import BucketFileIO, RemoteFileIO
 
-        kind, _, rest = self.child(name).partition("://")
-        host, _, path = rest.partition("/")  # a `?` or `#` in it is part of a name
+        kind, _, address = self.child(name).partition("://")
+        host, _, path = address.partition("/")  # a `?` or `#` in it is part of a name
         scheme, netloc, root = BucketFileIO.parse_location(f"{kind}://{host}/", dict(self.io))
         opens = RemoteFileIO if self.io.get(LOCAL_FILES) == "false" else BucketFileIO
         return opens(dict(self.io)).fs_by_scheme(scheme, netloc), f"{root.rstrip('/')}/{path}"

@@ -141,9 +141,9 @@ def _with_own_hosts(catalog: C, own: Mapping[str, str]) -> C:
     load = catalog._load_file_io
 
     def checked(properties: Any = EMPTY_DICT, location: str | None = None) -> FileIO:
-        known = {**catalog.properties, **properties}
+        merged = {**catalog.properties, **properties}
         for name in _HOSTS:
-            if (host := known.get(name)) and host != own.get(name):
+            if (host := merged.get(name)) and host != own.get(name):
                 raise DestinationError(
                     f"the catalog's server, or a table, sets {name} to {str(host)[:100]!r}: a login would go there",
                     hint=f"set {name} on the destination in instep.yml if that is right, or take it off the server",

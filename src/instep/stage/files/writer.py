@@ -76,7 +76,7 @@ class Buffering(ABC):
         """Process a row group; groups come in the order of their rows."""
 
     def _pop_buffer(self) -> list[pa.RecordBatch]:
-        """Return the rows that are held, which are not held any more."""
+        """Return the rows that are held, which are no longer held."""
         rows, self._buffer, self._rows, self._bytes = self._buffer, [], 0, 0
         return rows
 
