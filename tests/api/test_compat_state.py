@@ -92,7 +92,7 @@ NO_STATES = [
     ({"type": ["STREAM"]}, "`type` is none of"),
     ({"type": "STREAM", "shared": {"lsn": 1}}, "`shared` counts for the type GLOBAL alone"),
     ({"legacy": {"at": 1}}, "`legacy` counts for the type LEGACY alone"),
-    ({"users": {"at": 1}}, "`users` is no part of it"),
+    ({"users": {"at": 1}}, "`users` is not one of its keys"),
     ({"airbyte": 2}, "`airbyte`, the version of its form, is not 1"),
     ({"generations": {"users": 1}}, "`generations` is no list"),
     ({"generations": [["users", 1]]}, "`generations` is no list"),

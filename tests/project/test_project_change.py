@@ -52,7 +52,7 @@ def test_texts_that_yaml_reads_otherwise_are_quoted_or_refused(tmp_path: Path, v
     ("section", "why"),
     [
         ("{type: sqlite, path: '${env:A}'}", "is a reference"),
-        ("{type: sqlite, path: &p x}\n  b: {type: sqlite, path: *p}", "no text of its own"),
+        ("{type: sqlite, path: &p x}\n  b: {type: sqlite, path: *p}", "its own text"),
         ("\n    type: sqlite\n    path: >-\n      long\n      text", "on one line"),
     ],
 )

@@ -64,11 +64,11 @@ WRONG: list[tuple[str, str, str]] = [
     ("connection", "schedule: {sync: '* * * *'}",
      "schedule.sync: a schedule has five fields (minute hour day month weekday), this one 4"),
     ("connection", "schedule: {sync: '60 * * * *'}",
-     "schedule.sync: '60' is no minute: use 0 to 59, *, lists, ranges or */steps"),
+     "schedule.sync: '60' is not a valid minute: use 0 to 59, *, lists, ranges or */steps"),
     ("connection", "schedule: {sync: '0 0 1 13 *'}",
      "schedule.sync: '13' is no month: use 1 to 12, *, lists, ranges or */steps"),
     ("connection", "schedule: {sync: '0 0 \u00b2 * *'}",
-     "schedule.sync: '\u00b2' is no day: use 1 to 31, *, lists, ranges or */steps"),
+     "schedule.sync: '\u00b2' is not a valid day: use 1 to 31, *, lists, ranges or */steps"),
     ("connection", "schedule: {sync: '0 0 30 feb *'}",
      "schedule.sync: '0 0 30 feb *' names no day that ever comes, such as February 30"),
     ("connection", "schedule: {detect: every 59s}",
@@ -283,7 +283,7 @@ UNREADABLE = [
     ("${file:.}", "Is a directory"),
     ("${file:binary}", "it is not UTF-8 text"),
     ("${file:~nobody-of-that-name/x}", "its user has no home folder"),
-    ("${file:a\0b}", "it is no path"),
+    ("${file:a\0b}", "it is not a path"),
 ]
 
 

@@ -120,7 +120,7 @@ BAD: list[tuple[str, str, list[str]]] = [
      ["6: notify.0.kinds: 'colum.*' is not a kind of change: write one such as column.added, "
       "or a glob such as column.*"]),
     ("no network", SOURCES + "egress: {allow: [10.0.0.0/99]}",
-     ["5: egress.allow.0: '10.0.0.0/99' is no network, address or host name: write 10.0.0.0/8 or mail.example.org"]),
+     ["5: egress.allow.0: '10.0.0.0/99' is not a network, address or host: write 10.0.0.0/8 or mail.example.org"]),
     ("unknown notice",
      SOURCES + CHANNEL + "connections:\n  c: {notify: [{on: [faild], to: s}]}",
      ["7: connections.c.notify.0.on.0: must be one of 'detected', 'review_needed', 'breaking', 'ignored', 'applied', "

@@ -49,5 +49,5 @@ def test_a_record_that_is_no_row_is_held_with_its_text(tmp_path: Path) -> None:
 
 def test_the_policy_fail_refuses_it(tmp_path: Path) -> None:
     result = run(tmp_path, "2", on_invalid_value="fail")
-    assert "record 3 of t/a.csv is no row: 1 value" in result.error
+    assert "record 3 of t/a.csv is not a row: 1 value" in result.error
     assert "broken" not in result.error

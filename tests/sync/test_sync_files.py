@@ -241,7 +241,7 @@ def test_a_declared_invalid_value_policy_refuses_records_that_are_no_rows(drop: 
     world, world.settings = drop.world, {"t": TableSettings(on_invalid_value="fail")}
     drop.write("t/a.csv", "a,b\n1,2\n3\n")
     (error,) = [t.error for t in world.sync().tables]
-    assert "record 3 of t/a.csv is no row: 1 values where 2 columns are" in error
+    assert "record 3 of t/a.csv is not a row: 1 values where 2 columns are" in error
 
 
 def test_a_broken_file_holds_its_table_and_no_other(drop: Drop) -> None:

@@ -74,7 +74,7 @@ def test_only_tables_that_collide_are_refused(make_world: MakeWorld) -> None:
     other = sync(replace(world.context, name="other"), RunScope(), engine=LocalEngine())
     assert {t.table[1]: t.status for t in other.tables} == {"t": "failed", "u": "done"}
     [failed] = [t for t in other.tables if t.status == "failed"]
-    assert "connection shop writes shop.t: give other a namespace of its own" in failed.error
+    assert "connection shop writes shop.t: give other its own namespace" in failed.error
     assert set(world.store.names.of("other").values()) == {("shop", "u")}
     own = world.sync()
     assert {t.table[1]: t.status for t in own.tables} == {"t": "done", "u": "failed"}

@@ -131,7 +131,7 @@ def _network(text: str) -> Network | None:
 def check_allowed(text: str) -> str:
     """Return an entry of an allow-list: a network, an address or a host name; ProjectError if it is none."""
     if _network(text) is None and ("/" in text or not _HOST.fullmatch(text)):
-        raise ProjectError(f"{text!r} is no network, address or host name", hint="write 10.0.0.0/8 or mail.example.org")
+        raise ProjectError(f"{text!r} is not a network, address or host", hint="write 10.0.0.0/8 or mail.example.org")
     return text
 
 

@@ -44,7 +44,7 @@ def receive(of: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
             os.close(descriptor)
         raise
     if not isinstance(message, dict):
-        raise ConnectionError("a message that is no document")
+        raise ConnectionError("a message that is not a document")
     return message, descriptors
 
 

@@ -106,7 +106,7 @@ def changed_text(project: Project, path: Place, value: str) -> str:
         raise ProjectError(f"{project.location_of(path)} is a reference", hint=f"set what it leads to: {value}")
     if (changed := yaml_tree.with_scalar(text, path, value)) is None:
         raise ProjectError(
-            f"{project.location_of(path)} cannot be changed here: it has no text of its own, on one line",
+            f"{project.location_of(path)} cannot be changed here: it does not have its own text on one line",
             hint=f"write it yourself: {place}: {value}",
         )
     return changed

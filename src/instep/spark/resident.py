@@ -124,7 +124,7 @@ def _answer(engine: socket.socket, place: Path) -> dict[str, Any]:
         raise SetupError(
             f"the engine's Spark is not there after {seconds:.0f} s: {clean(log_tail(place)) or 'it says nothing'} "
             f"({log_of(place)})",
-            hint="`instep engine stop` ends it; `--no-engine` runs a command with a Spark of its own",
+            hint="`instep engine stop` ends it; `--no-engine` runs a command with its own Spark",
         )
     return answer or {"ended": "with the engine"}
 

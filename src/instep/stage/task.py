@@ -313,7 +313,7 @@ def refused_records(batch: pa.RecordBatch, spec: StageSpec) -> list[QuarantinedV
     for file, (line, text, why) in refused(batch):
         if spec.on_invalid_value == "fail":
             raise StageError(
-                f"{spec.path or spec.table}: record {line} of {file} is no row: {why}",
+                f"{spec.path or spec.table}: record {line} of {file} is not a row: {why}",
                 hint="correct the file, or set `on_invalid_value: quarantine` to quarantine such records",
             )
         key = compact_json({"_file": file, "_line": str(line)})

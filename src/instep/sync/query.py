@@ -206,7 +206,7 @@ def _tree(connection: duckdb.DuckDBPyConnection, sql: str) -> Any:
     try:
         count = len(connection.extract_statements(sql))
     except TypeError:  # DuckDB takes no halves of characters
-        raise InstepError("the query is no text that UTF-8 has", hint="write it in UTF-8, or set LC_ALL") from None
+        raise InstepError("the query is not valid UTF-8", hint="write it in UTF-8, or set LC_ALL") from None
     if count != 1:
         raise InstepError(f"the query has {count} statements", hint="it must be one SELECT")
     [(text,)] = connection.execute("select json_serialize_sql(?)", [sql]).fetchall()

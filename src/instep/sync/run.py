@@ -134,7 +134,7 @@ def _check_log(context: SyncContext) -> None:
         slot = context.log.slot
         raise Blocked(
             f"connection {context.name}: the slot {slot} is that of connection {other}, which reads its log",
-            hint="give it a slot and a publication of its own in `log:`, or leave both out",
+            hint="give it its own slot and publication in `log:`, or leave both out",
         )
 
 

@@ -129,7 +129,7 @@ def _database(actor: AirbyteActor, name: str, imported: ImportedProject) -> dict
     method = mapping_at(configuration, "replication_method", "replication")
     if slot := text_at(method, "replication_slot"):
         imported.note(
-            f"source {name}: instep makes a replication slot of its own; drop slot {slot} once Airbyte no longer "
+            f"source {name}: instep makes its own replication slot; drop slot {slot} once Airbyte no longer "
             f"reads it, because the server keeps its log for it"
         )
     return server.section(imported, f"source {name}", actor.where)

@@ -57,13 +57,13 @@ def _parsed(file: Path) -> Any:
             why = "is not a file" if file.exists() else "does not exist"
             raise ProjectError(f"{file} {why}", hint="name the JSON files of the export")
         if file.stat().st_size > MAX_BYTES:
-            hint = "export fewer objects at a time, each into a file of its own"
+            hint = "export fewer objects at a time, each into its own file"
             raise ProjectError(f"{file} is larger than {MAX_BYTES >> 20} MB", hint=hint)
         return parse_json(file.read_text(encoding="utf-8-sig"), str(file))
     except UnicodeDecodeError as error:
         raise ProjectError(f"{file} is not UTF-8 text (byte {error.start})", hint="save it as UTF-8") from None
     except (OSError, ValueError) as error:  # a name with a NUL is a ValueError
-        why = str(error.strerror) if isinstance(error, OSError) else "it is no path"
+        why = str(error.strerror) if isinstance(error, OSError) else "it is not a path"
         raise ProjectError(f"{str(file)!r} cannot be read: {why}", hint="check the path and who may read it") from None
 
 

@@ -199,7 +199,7 @@ def _source(
         project.note(f"source {name}: it was reached by {method}: instep connects directly, or through SSH")
     if slot := text_at(config, "replication_slot"):
         project.note(
-            f"source {name}: instep makes a replication slot of its own; drop slot {slot} once Fivetran no longer "
+            f"source {name}: instep makes its own replication slot; drop slot {slot} once Fivetran no longer "
             f"reads it, because the server keeps its log for it"
         )
     if text_at(config, "tunnel_host"):

@@ -220,7 +220,7 @@ def project_text(imported: ImportedProject) -> str:
     """Return the text of the project file, with the line that editors read."""
     text = f"# yaml-language-server: $schema={SCHEMA_FILE.as_posix()}\n{_dump(imported)}"
     if len(text.encode()) > MAX_BYTES:
-        hint = "import fewer connections at a time, each into a folder of its own"
+        hint = "import fewer connections at a time, each into its own folder"
         raise ProjectError(f"the project file would be larger than {MAX_BYTES >> 20} MB", hint=hint)
     return text
 

@@ -55,7 +55,7 @@ def cron(text: str) -> str:
     for value, (name, low, high, words) in zip(fields, _FIELDS, strict=True):
         for part in value.split(","):
             if not _fits(part, low, high, words):
-                raise _wrong(f"{value!r} is no {name}: use {low} to {high}, *, lists, ranges or */steps")
+                raise _wrong(f"{value!r} is not a valid {name}: use {low} to {high}, *, lists, ranges or */steps")
     if not _comes(text):
         raise _wrong(f"{text!r} names no day that ever comes, such as February 30")
     return text

@@ -127,7 +127,7 @@ class Environment:
             path = self.root / Path(name).expanduser()
             return path.read_text(encoding="utf-8").rstrip("\r\n")
         except (OSError, ValueError, RuntimeError) as error:
-            why = error.strerror if isinstance(error, OSError) else _WHY.get(type(error), "it is no path")
+            why = error.strerror if isinstance(error, OSError) else _WHY.get(type(error), "it is not a path")
             raise ProjectError(
                 f"{where}: the file {path} cannot be read: {why}", hint="make the file, or name another one"
             ) from None

@@ -56,7 +56,7 @@ def join(inputs: ShardPlanInputs, steps: Sequence[Step], after: Table) -> Joined
         if table.key != after.key:
             raise IllegalChange(
                 f"table {after.path} has the key ({', '.join(after.key)}) here and ({', '.join(table.key)}) in shard "
-                f"{shard}: shards of one table have one key (give it a `name` of its own in `tables:`, or a `key` "
+                f"{shard}: shards of one table have one key (give it its own `name` in `tables:`, or a `key` "
                 "where its source has none)"
             )
     if inputs.whole is None:

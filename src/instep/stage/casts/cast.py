@@ -241,7 +241,7 @@ def _by_text(values: pa.Array, source: DataType, target: pa.DataType, inner: Inn
 def reason_no_form(kind: pa.DataType, source: DataType, target: pa.DataType) -> str:
     """Return why values of `kind` have no form as `target` although their texts may look like one, else ""."""
     if types.is_fixed_size_binary(target):
-        return "a number is no UUID" if isinstance(source, Boolean | Int | Decimal | Float) else ""
+        return "a number is not a UUID" if isinstance(source, Boolean | Int | Decimal | Float) else ""
     if is_bytes(target):
         number = isinstance(source, Boolean | Int | Decimal | Float | Date | Time | Timestamp | TimestampTz)
         written = isinstance(source, Binary | Uuid | String | Json | Unknown) or (is_bytes(kind) and not number)

@@ -46,7 +46,7 @@ def back_up(database: Database, file: Path) -> None:
             # by SQLite's own online backup, which starts again when others write meanwhile
             if database.file is None:
                 raise InstepError(
-                    f"the store {database.place} is a server, of which there is no database file",
+                    f"the store {database.place} is a server and has no database file",
                     hint="name a file that ends with .jsonl or .jsonl.gz",
                 )
             _whole(database.file, unfinished)

@@ -27,7 +27,7 @@ def state_problem(document: Mapping[str, Any]) -> str:
 def _problems(document: Mapping[str, Any]) -> Iterator[str]:
     if strange := [name for name in document if name not in _KNOWN]:
         allowed = [name for name in _KNOWN if name not in BESIDE_ROWS]
-        yield f"`{str(strange[0])[:100]}` is no part of it: it has {', '.join(allowed)}"
+        yield f"`{str(strange[0])[:100]}` is not one of its keys: {', '.join(allowed)}"
     if document.get("airbyte", 1) != 1:
         yield "`airbyte`, the version of its form, is not 1"
     kind = document.get("type", "")
@@ -43,7 +43,7 @@ def _problems(document: Mapping[str, Any]) -> Iterator[str]:
         entries = document.get(name, [])
         if not isinstance(entries, list) or not all(_is_numbered(entry, length) for entry in entries):
             form = "[namespace, name, number, replaces]" if length == 4 else "[namespace, name, number]"
-            yield f"`{name}` is no list of {form}"
+            yield f"`{name}` is not a list of {form}"
 
 
 def _stream_problems(stream: Any, path: str) -> Iterator[str]:
@@ -57,7 +57,7 @@ def _stream_problems(stream: Any, path: str) -> Iterator[str]:
     if stream.get("state") is None:
         yield f"`{path}.state` is missing: leave the stream out if it is to begin with its first record"
     if strange := stream.keys() - {"name", "namespace", "state"}:
-        yield f"`{path}.{min(map(str, strange))[:100]}` is no part of it"
+        yield f"`{path}.{min(map(str, strange))[:100]}` is not one of its keys"
 
 
 def _is_numbered(entry: Any, length: int) -> bool:

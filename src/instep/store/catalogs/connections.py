@@ -143,7 +143,7 @@ class DestinationNames:
                 if owner != connection:
                     raise Conflict(
                         f"table {'.'.join(target)} of destination {destination} belongs to another connection",
-                        hint=f"give connection {connection} a namespace of its own",
+                        hint=f"give connection {connection} its own namespace",
                     )
             transaction.execute(destination_names.delete().where(c.connection == connection))
             common = {"destination": destination, "connection": connection, "at": now}

@@ -51,7 +51,7 @@ def _rename(context: SyncContext, change: Review) -> ColumnRenamed:
     rename = change_from_dict(change.change)
     if change.rule != PROPOSAL or not isinstance(rename, ColumnRenamed):
         raise Blocked(
-            f"change {change.id} is no suspected rename of a column: there are no two columns to compare",
+            f"change {change.id} is not a suspected rename of a column: there are no two columns to compare",
             hint=f"see `instep changes show {change.id}`",
         )
     if change.status not in EXISTING:

@@ -36,7 +36,7 @@ def check_unmoved(context: SyncContext) -> None:
 
 
 def _as_shard(name: str) -> str:
-    return f"as shard {name!r}" if name else "into tables of its own, and not as a shard"
+    return f"as shard {name!r}" if name else "into its own tables, not as a shard"
 
 
 def _space(context: SyncContext) -> str:
@@ -54,7 +54,7 @@ def owned_by_others(context: SyncContext, refs: Collection[Ref]) -> dict[Ref, st
     owned = {_owned_ref(context, ref): ref for ref in refs}
     owners = context.store.names.owners(context.destination_name, owned)
     return {
-        owned[at]: f"connection {owner} writes {'.'.join(owned[at])}: give {context.name} a namespace of its own"
+        owned[at]: f"connection {owner} writes {'.'.join(owned[at])}: give {context.name} its own namespace"
         for at, owner in owners.items()
         if owner != context.name
     }
@@ -94,7 +94,7 @@ def unable(context: SyncContext, refs: Iterable[Ref]) -> dict[Ref, str]:
     plain = f"{context.destination.kind} cannot hold the rows of several connections in one table"
     sharing = context.destination.sharing
     why = (sharing.why_none if sharing else "") or plain
-    way = f"take `shard: {context.shard}` out of instep.yml and give {context.name} a namespace of its own"
+    way = f"take `shard: {context.shard}` out of instep.yml and give {context.name} its own namespace"
     return dict.fromkeys(refs, f"{why}: {way}")
 
 
