@@ -10,7 +10,7 @@ from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import parse
 from instep.schema.changes.kinds import ColumnAdded, ColumnRetyped
 from instep.schema.policy.policy import Decision
-from instep.schema.policy.safeguards import COLUMN_LIMIT, FLAPPING, hold_flapping, limit_columns, retypes
+from instep.schema.policy.safeguards import COLUMN_LIMIT, FLAPPING, block_flapping, limit_columns, retypes
 
 
 def added(number: int, table: str = "t", rule: str = "preset allow_all") -> Decision:
@@ -82,14 +82,14 @@ FLAPS = [
 
 @pytest.mark.parametrize(("past", "now", "held"), [case[1:] for case in FLAPS], ids=[case[0] for case in FLAPS])
 def test_flapping(past: list[str], now: str, held: bool) -> None:
-    [found] = hold_flapping([retyped("int32", now)], [catalog(t) for t in past])
+    [found] = block_flapping([retyped("int32", now)], [catalog(t) for t in past])
     assert (found.action, found.rule == FLAPPING) == (("review", True) if held else ("apply", False))
     assert ("int32 -> string -> int32 -> string" in found.why) == held
 
 
 def test_what_a_person_approved_is_applied() -> None:
     past = [catalog(t) for t in ("int32", "string", "int32")]
-    [found] = hold_flapping([retyped("int32", "string", "review")], past)
+    [found] = block_flapping([retyped("int32", "string", "review")], past)
     assert found.applied
     assert not retypes([found])
     assert retypes([retyped("int32", "string")])

@@ -21,7 +21,7 @@ from instep.sync.detection.approval_fingerprint import ApprovalFingerprint
 from instep.sync.detection.comparison import rebind
 from instep.sync.detection.ineffective_settings import restrict
 from instep.sync.detection.table_renames import TableRenames
-from instep.sync.loading.table_load import went_back
+from instep.sync.loading.table_load import cursor_went_back
 from sync_world import MakeWorld, World, preset
 
 
@@ -102,7 +102,7 @@ def test_which_table_a_change_is_about(decisions: list[Decision], before: str, a
     ],
 )  # fmt: skip
 def test_a_cursor_went_back(now: str, before: str, back: bool) -> None:
-    assert went_back(now, before) is back
+    assert cursor_went_back(now, before) is back
 
 
 def test_what_was_hashed_or_excluded_is_asked_about_under_a_new_name(world: World) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from instep.stage.local import giving_way
+from instep.stage.local import yielding_session
 from instep.stage.spec import Chunk, Reader, limits_of, pack
 from instep.stage.task import ChunkProgress, Counts, RateLimit, Report, read_chunk, task_count
 
@@ -64,7 +64,7 @@ def run_part(part: FoldPart, report: Report | None = None) -> Iterator[Any]:
     rate_limit = RateLimit(part.share)
 
     def batches() -> Generator[pa.RecordBatch, None, None]:
-        with giving_way(part.reader) as session:
+        with yielding_session(part.reader) as session:
             for chunk in part.chunks:
                 rows = size = 0
                 with closing(read_chunk(session, chunk)) as read:

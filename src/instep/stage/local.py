@@ -162,7 +162,7 @@ def conformed_rows(
     Raises StageError for a record that is no row, whatever the spec does with values.
     """
     rate_limit, strict = RateLimit(rows_per_second), replace(spec, on_invalid_value="fail")
-    with giving_way(reader) as session:
+    with yielding_session(reader) as session:
         for chunk in chunks:
             conformer = Conformer(spec)
             for batch in session.read(chunk):
@@ -173,7 +173,7 @@ def conformed_rows(
 
 
 @contextmanager
-def giving_way(reader: Reader) -> Iterator[ReadSession]:
+def yielding_session(reader: Reader) -> Iterator[ReadSession]:
     """Open a session of the reader that gives statements up for others, and asks again."""
     with ExitStack() as stack:
         yield _Session(reader, stack)

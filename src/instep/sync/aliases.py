@@ -153,7 +153,7 @@ def of_table(context: SyncContext, path: str, only: str = "") -> list[OldName]:
     return [n for n in old_names if only in ("", n.old)]
 
 
-def settle_names(context: SyncContext, names: Iterable[OldName], until: datetime | None) -> None:
+def set_old_names_until(context: SyncContext, names: Iterable[OldName], until: datetime | None) -> None:
     """Keep old names until another time, or end them now (None), as a run of its own. Raises RunInProgress while
     another one of the connection is alive."""
     names = list(names)
@@ -171,7 +171,7 @@ def unshown_names(context: SyncContext) -> list[str]:
     return [f"old name {n.old} of {'.'.join(n.table)} is not shown: {n.trouble}" for n in troubled]
 
 
-def announced(context: SyncContext, plan: Plan) -> tuple[str, ...]:
+def old_name_notes(context: SyncContext, plan: Plan) -> tuple[str, ...]:
     """Return a plan's effects on old names, for people: which stay readable until when, which end; writes nothing."""
     recorded = context.store.old_names.of(context.name)
     new = [n for n in _renamed(context, plan, "planned") if n.until > n.at]

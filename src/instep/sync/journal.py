@@ -227,10 +227,10 @@ def _difference(ref: Ref, group: StepGroup, existing: Catalog) -> str:
         return "it is still there" if table else ""
     if table is None:
         return "it is not there"
-    return "" if isinstance(group.steps[-1].change, TableRenamed) else _odd(table, group.after)
+    return "" if isinstance(group.steps[-1].change, TableRenamed) else _column_difference(table, group.after)
 
 
-def _odd(table: Table, after: Table) -> str:
+def _column_difference(table: Table, after: Table) -> str:
     is_, expected = _shape(table), _shape(after)
     odd = [name for name in (*expected, *is_) if is_.get(name) != expected.get(name)]
     return "; ".join(

@@ -46,9 +46,9 @@ from instep.sync.loading.unchanged import proofs
 from instep.sync.operations.maintain import maintain_loaded
 from instep.sync.progress import Progress, Silent, SyncReport
 from instep.sync.quarantine.quarantine import expire
-from instep.sync.schema_changes.apply import drop_named, let_go, plan_and_apply, waits_beside
+from instep.sync.schema_changes.apply import drop_named, drop_retained, has_pending_changes, plan_and_apply
 from instep.sync.schema_changes.declare_column_rename import resume_mappings
-from instep.sync.schema_changes.declare_table_rename import want_approved
+from instep.sync.schema_changes.declare_table_rename import request_approved_renames
 from instep.sync.schema_changes.overflow_columns import EXTRA
 from instep.sync.schema_changes.owned_tables import check_unmoved
 from instep.sync.schema_changes.selection_change import incomplete_columns, partial_columns, remember_loaded
@@ -302,7 +302,7 @@ class _Sync:
         """
         context, outcome = self.context, self.outcome
         resume_undos(context, self.run)
-        want_approved(context)
+        request_approved_renames(context)
         for text in resume_mappings(context, self.run):
             outcome.note(text)
         with span("discover"):
@@ -312,7 +312,7 @@ class _Sync:
         if attempt == 0:
             check_named(context, self.scope.tables | self.scope.again, discovery)
             if self.scope.drop_retained:
-                let_go(context, self.run, self.scope.tables)
+                drop_retained(context, self.run, self.scope.tables)
             if self.scope.drop_columns:
                 drop_named(context, self.run, self.scope.drop_columns)
         count = attempt == 0 and not relied
@@ -325,7 +325,7 @@ class _Sync:
         pause_and_resume(context, detection, reviews)
         crashpoint("sync.held")
         plan, failed = plan_and_apply(context, self.run, detection, reviews)
-        if waits_beside(context, plan):
+        if has_pending_changes(context, plan):
             seen = detect(context, discovery, count=False, stored=relied, snapshot=snapshot)
             record(context, seen, count=False)
         denied = {**detection.denied, **failed}

@@ -130,7 +130,7 @@ def statuses(
     """
     runs = store.pages.latest_runs(names)
     pauses, copies = store.pauses.active_of(names), store.copies.existing_of(names)
-    old_names, maintained = store.old_names.of_several(names), store.events.maintained(names)
+    old_names, maintained = store.old_names.of_many(names), store.events.maintained(names)
     outcomes, quarantining = store.runs.latest_outcomes_of(names), store.runs.with_quarantined(names)
     backfills, unread = store.backfills.waiting_of(names), store.discoveries.unread(names)
     results = []

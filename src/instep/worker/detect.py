@@ -77,7 +77,7 @@ class DetectChanges(DirectWork):
         if job.kind != "detect":
             return detection.detect(context, context.source.discover()), False
         if shared := detector.shared(self.app.store, self.app.project, job):
-            return detection.look_at(context, shared), True
+            return detection.detect_from_shared(context, shared), True
         return detection.detect_if_changed(context), False
 
 

@@ -45,7 +45,7 @@ def reselected(
     """Return the columns by connection, and whether the next sync reads their whole table. Tables of which a whole
     backfill is recorded are left out."""
     loaded = [name for name in names if known[name]]
-    switches = store.switches.of_several(loaded)
+    switches = store.switches.of_many(loaded)
     seen = store.discoveries.get_many([name for name in loaded if switches[name]])  # they follow renamed objects by id
     places = _places(project, accepted, loaded, switches, seen)
     columns = {name: list(_reselected(place, known[name], waiting[name])) for name, place in places.items()}

@@ -15,10 +15,10 @@ from instep.schema.policy.safeguards import COLUMN_LIMIT
 
 def over_the_limit(decisions: Iterable[Decision]) -> dict[Ref, list[ColumnAdded]]:
     """Return the additions that wait because of the limit, by table as the changes name it."""
-    return not_let_in(d for d in decisions if d.rule == COLUMN_LIMIT)
+    return additions_left_out(d for d in decisions if d.rule == COLUMN_LIMIT)
 
 
-def not_let_in(decisions: Iterable[Decision]) -> dict[Ref, list[ColumnAdded]]:
+def additions_left_out(decisions: Iterable[Decision]) -> dict[Ref, list[ColumnAdded]]:
     """Return the additions that policy holds or lists as off, by table as the changes name it; none that a person
     refuses."""
     added_columns: dict[Ref, list[ColumnAdded]] = {}

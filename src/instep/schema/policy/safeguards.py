@@ -70,7 +70,7 @@ def _retype(decision: Decision) -> Retype | None:
     return change if automatic and isinstance(change, Retype) else None
 
 
-def hold_flapping(decisions: Sequence[Decision], past: Sequence[Catalog]) -> tuple[Decision, ...]:
+def block_flapping(decisions: Sequence[Decision], past: Sequence[Catalog]) -> tuple[Decision, ...]:
     """Return the decisions with type changes of a column whose type goes back and forth waiting for a review. `past`:
     the source's catalogs, oldest first."""
     return tuple(_flapping(d, past) for d in decisions)
@@ -184,7 +184,7 @@ def unknown_names(table: Table, of_table: Iterable[str]) -> Iterator[str]:
             yield name
 
 
-def is_text_for_want_of_a_type(column: Column) -> bool:
+def lacks_own_type(column: Column) -> bool:
     """True if the source's type has no form of ours and its values are kept as text."""
     return isinstance(column.type, String) and bool(column.note) and not column.note.startswith(CHOSEN)
 
@@ -203,7 +203,7 @@ def text_sentences(columns: Iterable[tuple[str, Column]]) -> tuple[str, ...]:
     to choose another type."""
     by_native: dict[str, list[tuple[str, Column]]] = {}
     for path, column in columns:
-        if is_text_for_want_of_a_type(column):
+        if lacks_own_type(column):
             by_native.setdefault(column.native, []).append((path, column))
     return tuple(_sentence(native, columns_of_type) for native, columns_of_type in sorted(by_native.items()))
 

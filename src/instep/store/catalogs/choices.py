@@ -24,9 +24,9 @@ class Switches:
 
     def of(self, connection: str) -> list[Switch]:
         """Return the connection's, by name."""
-        return self.of_several([connection])[connection]
+        return self.of_many([connection])[connection]
 
-    def of_several(self, names: Sequence[str]) -> dict[str, list[Switch]]:
+    def of_many(self, names: Sequence[str]) -> dict[str, list[Switch]]:
         """Return `of` of several connections."""
         c = switches.c
         query = select(switches).where(c.connection.in_(names))

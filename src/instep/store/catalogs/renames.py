@@ -45,9 +45,9 @@ class OldNames:
 
     def of(self, connection: str) -> list[OldName]:
         """Return all of a connection, oldest first."""
-        return self.of_several([connection])[connection]
+        return self.of_many([connection])[connection]
 
-    def of_several(self, names: Sequence[str]) -> dict[str, list[OldName]]:
+    def of_many(self, names: Sequence[str]) -> dict[str, list[OldName]]:
         """Return `of` of several connections."""
         query = select(old_names).where(old_names.c.connection.in_(names)).order_by(old_names.c.number)
         with self._db.read() as transaction:

@@ -54,7 +54,9 @@ def was_pending(context: SyncContext, table: Table | None, change: Change) -> bo
     )
 
 
-def noted(context: SyncContext, table: Table, backfills: Iterable[Backfill]) -> tuple[tuple[str, ...], tuple[int, ...]]:
+def noted_cursors(
+    context: SyncContext, table: Table, backfills: Iterable[Backfill]
+) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """Return the noted cursors (JSON) that a load of the table has to begin at or before, and the numbers of those of
     the waiting `backfills` that ask for it."""
     waiting = [b for b in backfills if b.scope == "since" and b.table == table.ref]

@@ -21,7 +21,7 @@ from instep.spans import span, tell
 from instep.store.catalogs.discoveries import CachedDiscovery
 from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.chosen_keys import with_choices
-from instep.sync.detection.drift import Drift, remembered
+from instep.sync.detection.drift import Drift, recorded_drift
 from instep.sync.detection.drift import compare as drift_of
 from instep.sync.detection.four_eyes import own_word
 from instep.sync.detection.ineffective_settings import (
@@ -143,7 +143,7 @@ def compare(inputs: DetectionInputs) -> Comparison:
         lost = (AccessLost(ref, *why) for ref, why in inputs.access.lost.items())
         changes = [*_without_hashes(inputs, diff(before, after)), *lost]
         tell(found=len(changes))
-    changes += remembered(inputs.answers) if inputs.recalled else inputs.drift.changes
+    changes += recorded_drift(inputs.answers) if inputs.recalled else inputs.drift.changes
 
     def decided(change: Change) -> Decision:
         return decide(change, context.policy, explicit=inputs.explicit(change), tags=context.tags)

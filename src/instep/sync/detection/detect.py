@@ -55,7 +55,7 @@ from instep.schema.policy.safeguards import (
     WINDOW,
     Retype,
     added_columns,
-    hold_flapping,
+    block_flapping,
     limit_columns,
     retypes,
     text_sentences,
@@ -74,7 +74,7 @@ from instep.sync.detection.backfill_since import note_cursors
 from instep.sync.detection.comparison import Comparison, DetectionInputs, compare, gather
 from instep.sync.detection.drift import Drift
 from instep.sync.detection.four_eyes import out_of_sight, second_person
-from instep.sync.detection.new_objects import left_out_at_birth, record_listing
+from instep.sync.detection.new_objects import new_objects_left_out, record_listing
 from instep.sync.detection.privacy import PrivacyGuard, Suspects, find_personal_columns, split
 from instep.sync.detection.privacy import require_reviews as hold_personal
 from instep.sync.detection.refused import state_of, still_refused
@@ -321,7 +321,7 @@ def _result(
     born = (
         ()
         if stored or inputs.rebound
-        else left_out_at_birth(context, inputs.last, inputs.discovery, accepted, listing, decisions)
+        else new_objects_left_out(context, inputs.last, inputs.discovery, accepted, listing, decisions)
     )
     return DetectionResult(
         source,
@@ -378,7 +378,7 @@ def _bounded(inputs: DetectionInputs, evidence: Evidence, decisions: Sequence[De
     rules = {k: r.rule for k, r in evidence.answers.items()}
     over_limit = [place for place, d in enumerate(decisions) if rules.get(key(d.change)) == COLUMN_LIMIT]
     decisions = limit_columns(decisions, inputs.context.max_new_columns, over_limit)
-    return hold_flapping(decisions, evidence.past) if retypes(decisions) else decisions
+    return block_flapping(decisions, evidence.past) if retypes(decisions) else decisions
 
 
 def _past(context: SyncContext) -> tuple[Catalog, ...]:
@@ -460,7 +460,7 @@ def detect_if_changed(context: SyncContext, *, count: bool = True) -> DetectionR
     return detect(context, cached or context.source.discover(), count=count, stored=cached is not None)
 
 
-def look_at(context: SyncContext, cached: CachedDiscovery) -> DetectionResult:
+def detect_from_shared(context: SyncContext, cached: CachedDiscovery) -> DetectionResult:
     """Detect in what another connection of the same source has seen just now."""
     same = context.store.discoveries.fingerprint(context.name) == cached.fingerprint and not has_weak_ids(
         cached.catalog

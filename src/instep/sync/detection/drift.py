@@ -88,7 +88,7 @@ def inspected(context: SyncContext, refs: Sequence[Ref]) -> tuple[Catalog, Mappi
         return context.destination.schema.inspect([ref for ref in refs if ref not in foreign]), foreign
 
 
-def remembered(answers: Mapping[str, Review]) -> list[Change]:
+def recorded_drift(answers: Mapping[str, Review]) -> list[Change]:
     """Return the drift found last, for showing answers without the destination."""
     return [change_from_dict(r.change) for r in answers.values() if r.kind == KIND]
 
@@ -149,7 +149,7 @@ def as_left(context: SyncContext, target: Catalog, done: Iterable[str]) -> Catal
     return target
 
 
-def want_reload(context: SyncContext, plan: Plan, review: Review, ref: Ref) -> None:
+def request_drift_reload(context: SyncContext, plan: Plan, review: Review, ref: Ref) -> None:
     """Request a reload of the accepted table `ref` after a repair that may have left values out."""
     if reloads(context, plan, review, ref):
         context.store.backfills.request(context.name, ref, why=review.summary, change=review.id)

@@ -118,7 +118,7 @@ def is_for_tables(
     return all(is_chosen(added) for added in tables if added.after.schema == change.name)
 
 
-def left_out_at_birth(
+def new_objects_left_out(
     context: SyncContext,
     last: CachedDiscovery | None,
     discovery: Discovery,

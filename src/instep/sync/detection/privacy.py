@@ -84,7 +84,7 @@ class PrivacyGuard:
             table = self._by_id.get(change.after.id or "")
             if table and self._table_off(table):
                 return _asks(f"it was excluded as {table.path}", "exclude")
-            gone = "" if change.after.id else self._gone_with(change.after)
+            gone = "" if change.after.id else self._replaced_table(change.after)
             return _asks(f"{gone} is hashed or switched off, and gone since this table came", "hash") if gone else ""
         if change.after.id is None and (gone := self._replaced_column(change)):
             return _asks(f"{gone} is hashed or switched off, and gone since this column came", "hash")
@@ -102,7 +102,7 @@ class PrivacyGuard:
         covered = (n for n in columns if hashed(self.chosen.before, change.table, n))
         return next(covered, "")
 
-    def _gone_with(self, new: Table) -> str:
+    def _replaced_table(self, new: Table) -> str:
         """Return the hashed or excluded column of a table that went as this one came, which has it in clear: without
         ids it may be the same table renamed."""
         shown = [c.name for c in new.live if not hashed(self.chosen.now, new.ref, c.name)]

@@ -22,7 +22,7 @@ def for_review(decision: Decision, why: str) -> Decision:
     return replace(decision, action="review", rule=RULE, effect="", why=why)
 
 
-def hold_tables(
+def block_tables(
     decisions: Sequence[Decision], refused: Mapping[Ref, str], drifted: Collection[Ref]
 ) -> tuple[Decision, ...]:
     """Hold what was accepted of `refused` tables (accepted name to why). A table that is not accepted yet fails

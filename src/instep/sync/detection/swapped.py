@@ -35,7 +35,7 @@ def swap_notes(context: SyncContext, detection: DetectionResult, accepted: Catal
             yield f"{table.path}: {WHY}: the whole table is read again"
 
 
-def comes_back(context: SyncContext, table: Table | None, change: Change, decisions: Iterable[Decision]) -> bool:
+def reuses_old_values(context: SyncContext, table: Table | None, change: Change, decisions: Iterable[Decision]) -> bool:
     """Return whether what is added goes on in what was kept of it, with old values that nobody has read since; `table`
     is the accepted one before. Values that are there cannot be told from those of today: filling NULLs is not
     enough."""

@@ -44,7 +44,7 @@ from instep.sync.housekeeping import dead_runs, remove_uncommitted_files
 from instep.sync.loading.declared_keys import check_unique
 from instep.sync.loading.engine import Engine, at_the_end
 from instep.sync.loading.load_table import Staged, verify
-from instep.sync.loading.plan_loads import holds_of, on_invalid_value_of
+from instep.sync.loading.plan_loads import blocked_types, on_invalid_value_of
 from instep.sync.loading.results import RunOutcome, RunScope
 from instep.sync.loading.table_load import Load
 from instep.sync.loading.task_specs import stage_columns
@@ -220,7 +220,7 @@ class BackfillWork:
             io=target.io,
             salt=context.salt,
             path=table.path,
-            holds=holds_of(context, detection).get(table.ref, {}),
+            holds=blocked_types(context, detection).get(table.ref, {}),
         )
         return _RunningBackfill(
             pending, Load(number, read, ref, choose(table, settings), "merge", folder=folder), spec, ref

@@ -142,11 +142,11 @@ class CdcSession:
         except LogUnreadable as error:
             self._trouble = error
             if self.full:
-                self._make_again(self.log)
+                self._recreate_log(self.log)
         except InstepError as error:
             self._trouble = error
 
-    def _make_again(self, log: ChangeLog) -> None:
+    def _recreate_log(self, log: ChangeLog) -> None:
         """Replace a log that cannot be read: a pass over all tables, whose snapshot begins behind it, follows."""
         try:
             log.drop()

@@ -43,7 +43,7 @@ LOG = logging.getLogger("instep.connector")
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
-def tables_again(context: SyncContext) -> frozenset[Ref]:
+def tables_to_resend(context: SyncContext) -> frozenset[Ref]:
     """Return the tables that wait for all of their rows, which only a run from the start brings. Not while it is off,
     nor for one that is to be built anew while it is paused: nothing of these would be taken."""
     accepted = context.store.accepted.catalog(context.name)
@@ -171,7 +171,7 @@ class Streaming:
     def _scope_of_run(self) -> StreamScope:
         """Return the tables that the run is about; where they cannot be told apart, one that waits for all of its rows
         lets everything be sent again."""
-        again = frozenset(map(_path, tables_again(self.context))) | self.scope.again
+        again = frozenset(map(_path, tables_to_resend(self.context))) | self.scope.again
         if self.granularity == "table" and self.scope.tables:
             again, self.from_start = self.scope.tables if self.from_start else again & self.scope.tables, False
         if again > self.scope.again and not self.scope.tables and not self.from_start:
@@ -282,10 +282,10 @@ class Streaming:
     ) -> None:
         """Take the tables of a pass, and why some do not run, once everything that they need was requested."""
         self._reads, self._stopped = {r.source.ref: r for r in reads}, stopped
-        self._want_left()
+        self._request_late_rows()
         self._waiting = self.context.store.backfills.waiting(self.context.name)
 
-    def _want_left(self) -> None:
+    def _request_late_rows(self) -> None:
         """Ask for all rows of the tables that are read by now and had operations while they were not."""
         if back := self.stream.left & self._reads.keys():
             with self.context.transaction():

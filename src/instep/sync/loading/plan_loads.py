@@ -20,7 +20,7 @@ from instep.stage.spec import InvalidValue
 from instep.store.catalogs.backfills import Backfill
 from instep.suggest import unknown_table
 from instep.sync.context import Ref, SyncContext
-from instep.sync.detection.backfill_since import noted
+from instep.sync.detection.backfill_since import noted_cursors
 from instep.sync.detection.chosen_keys import starts
 from instep.sync.detection.detect import DetectionResult
 from instep.sync.detection.filters import faulty_filters
@@ -29,14 +29,14 @@ from instep.sync.housekeeping import dead_runs, folder, remove_uncommitted_files
 from instep.sync.loading.cdc import CdcSession
 from instep.sync.loading.connector_stream import Streaming
 from instep.sync.loading.results import RunOutcome, RunScope
-from instep.sync.loading.table_load import Load, keep_rows, plan_load
+from instep.sync.loading.table_load import Load, merge_instead_of_overwrite, plan_load
 from instep.sync.loading.unchanged import LoadRules, UnchangedTables
 from instep.sync.schema_changes.apply import rebuilds
 from instep.sync.schema_changes.backfill_plan import whole_tables
 from instep.sync.schema_changes.key_counts import appended_twice
 from instep.sync.schema_changes.overflow_columns import extra_reads, only_copies, overflow_columns
 from instep.sync.schema_changes.selected import selected_reads, sides_now
-from instep.sync.schema_changes.selection_change import REDEFINED, owes_versions, redefined, request_reload
+from instep.sync.schema_changes.selection_change import REDEFINED, redefined, request_reload, tables_without_versions
 from instep.sync.schema_changes.table_layout import rekeyed
 from instep.sync.table_mode import choose, mode_of
 
@@ -75,12 +75,12 @@ class LoadPass:
         requested = [r for r in sound if self.only is None or r.table.ref in self.only]
         refused = faulty | self._refused(requested, rebuilt)
         self._note_redefined(requested)
-        owing = owes_versions(self.context, sound)
+        owing = tables_without_versions(self.context, sound)
         if self.follow is not None:
             self.follow.prepare_pass(self.snapshot, reads, stopped)
         waiting = whole_tables(self.context)
         dead, actions = dead_runs(self.context, self.run), on_invalid_value_of(self.detection)
-        holds, extras = holds_of(self.context, self.detection), overflow_columns(self.context, self.detection)
+        holds, extras = blocked_types(self.context, self.detection), overflow_columns(self.context, self.detection)
         on = sides_now(self.context).now if extras else self.context.selection
         unchanged, provable = UnchangedTables(self.context, self.snapshot, sound), self._is_plain()
         loads = []
@@ -212,7 +212,7 @@ class LoadPass:
         context, ref = self.context, destination_ref(read.table, self.context.naming)
         context.destination.write.claim(ref, self.run.fence)
         state = context.destination.schema.state(ref)
-        full, (cursors, serves) = full or self.scope.full, noted(context, read.table, self.backfills)
+        full, (cursors, serves) = full or self.scope.full, noted_cursors(context, read.table, self.backfills)
         if state is not None and read.table.ref not in self.recorded and not isinstance(self.follow, Streaming):
             full = True  # nothing tells by which rules its rows came: hashes, filters and deletes may be others now
             self.outcome.note(f"{read.table.path}: its first load is not on record, so the whole table is read")
@@ -229,7 +229,7 @@ class LoadPass:
         if load.table.history and state is not None:
             load = replace(load, action="merge")
         elif not rebuild:
-            load = keep_rows(load, state, drop_retained=self.scope.drop_retained)
+            load = merge_instead_of_overwrite(load, state, drop_retained=self.scope.drop_retained)
         for note in load.notes:
             self.outcome.note(f"{read.table.path}: {note}")
         return replace(load, folder=folder(self.run.id, self.attempt), serves=serves, read_at=self.read_at), state
@@ -265,7 +265,7 @@ def _pending_types(detection: DetectionResult) -> list[Decision]:
     return [d for d in detection.decisions if d.change.kind in kinds and not d.applied]
 
 
-def holds_of(context: SyncContext, detection: DetectionResult) -> Mapping[Ref, Mapping[str, tuple[str, str]]]:
+def blocked_types(context: SyncContext, detection: DetectionResult) -> Mapping[Ref, Mapping[str, tuple[str, str]]]:
     """Return (change id, rule) of the decisions that block a new type, by accepted column, by table."""
     decisions = _pending_types(detection)
     if not decisions:

@@ -205,7 +205,7 @@ def _with_cursor(
             "its rows",
         )
     load = replace(load, notes=(*load.notes, *bounds.notes))
-    if bounds.upper is None or went_back(bounds.upper, after):
+    if bounds.upper is None or cursor_went_back(bounds.upper, after):
         note = f"{column} went back from {after} to {bounds.upper}: the whole table is read"
         return replace(load, cursor=cursor, notes=(*load.notes, note))
     if bounds.whole and load.choice.mode != "append":
@@ -237,12 +237,12 @@ def lowest(after: str | None, noted: Sequence[str], column: str) -> str | None:
         saved = json.loads(text)
         if saved.get("column") != column:
             return None
-        if after is not None and went_back(saved["upper"], after):
+        if after is not None and cursor_went_back(saved["upper"], after):
             after = saved["upper"]
     return after
 
 
-def went_back(now: str, before: str) -> bool:
+def cursor_went_back(now: str, before: str) -> bool:
     """Return whether a cursor's maximum moved backwards; numbers compare as numbers, times by their text form."""
     try:
         return Decimal(now) < Decimal(before)
@@ -259,7 +259,7 @@ def _is_gone(load: Load, column_read: ColumnRead) -> bool:
     )
 
 
-def keep_rows(load: Load, state: LoadState | None, *, drop_retained: bool) -> Load:
+def merge_instead_of_overwrite(load: Load, state: LoadState | None, *, drop_retained: bool) -> Load:
     """Turn an overwrite that would lose values of columns or rows that the source has dropped into a merge by key,
     or refuse it. A table that was never loaded has nothing to lose."""
     if load.action != "overwrite" or state is None:

@@ -42,7 +42,7 @@ from instep.sync.housekeeping import dead_runs, discard, folder, remove_uncommit
 from instep.sync.loading.engine import Engine, LocalEngine
 from instep.sync.loading.load_table import Staged, commit, placed, specs_of
 from instep.sync.loading.load_table import verify as verify_staged
-from instep.sync.loading.plan_loads import holds_of, on_invalid_value_of
+from instep.sync.loading.plan_loads import blocked_types, on_invalid_value_of
 from instep.sync.loading.row_comparison import (
     DIFFERS,
     EXTRA,
@@ -53,11 +53,11 @@ from instep.sync.loading.row_comparison import (
     row_comparison,
 )
 from instep.sync.loading.row_matching import BATCH, as_plain, as_stored, plain_type
-from instep.sync.loading.table_load import Load, recorded, went_back
+from instep.sync.loading.table_load import Load, cursor_went_back, recorded
 from instep.sync.loading.table_sides import TableSides, table_sides
 from instep.sync.operations.verify import (
     VerifyResult,
-    keeps_rows,
+    retains_rows,
     waiting_tables,
     with_quarantined,
 )
@@ -174,7 +174,7 @@ def _check_positions(context: SyncContext, snapshot: Snapshot, target: RepairTar
     elif target.choice.cursor is not None:
         after = recorded(target.state, target.choice.cursor)
         _, now = snapshot.cursor_bounds(target.read, target.choice.cursor, None, 0)
-        if after is not None and (now.upper is None or went_back(now.upper, after)):
+        if after is not None and (now.upper is None or cursor_went_back(now.upper, after)):
             why = (
                 f"the source is behind what was loaded: its {target.choice.cursor} has reached {now.upper}, not {after}"
             )
@@ -210,7 +210,7 @@ class RepairFindings:
     @property
     def keeps(self) -> bool:
         """True if rows that only the destination has are no difference."""
-        return keeps_rows(self.context, self.target.read)
+        return retains_rows(self.context, self.target.read)
 
     def counts(self) -> dict[str, int]:
         """Return how many rows differ, by how they do; rows that are kept differ from nothing."""
@@ -440,7 +440,7 @@ def _load(context: SyncContext, target: RepairTarget, run: Run, *, removes: bool
         keys=removes and not asks,
         folder=folder(run.id, 0),
         on_invalid_value=setting if setting != "quarantine" else on_invalid_value_of(detection).get(ref, "quarantine"),
-        holds=holds_of(context, detection).get(ref, {}),
+        holds=blocked_types(context, detection).get(ref, {}),
         extra=extra_reads(sides_now(context).now, read, extras.get(ref, ())),
         only_copies=only_copies(read, context.store.backfills.waiting(context.name)),
         changed=ChangedKeys(()) if asks else None,

@@ -202,7 +202,7 @@ def carry_out(context: SyncContext, rekeying: Rekeying, allowed: Sequence[str] =
         ref = destination_ref(rekeying.table, context.naming)
         context.destination.write.claim(ref, run.fence)
         place, rows = _clone_old_rows(context, run, rekeying, ref)
-        _want_rows(context, rekeying)
+        _request_rows(context, rekeying)
         crashpoint("apply.table.before")
         version = apply_plan(context, run, rekeying.plan, {})
         if rekeying.way == "rekey" and rekeying.rows:
@@ -239,7 +239,7 @@ def _clone_old_rows(context: SyncContext, run: Run, rekeying: Rekeying, ref: Ref
     )
 
 
-def _want_rows(context: SyncContext, rekeying: Rekeying) -> None:
+def _request_rows(context: SyncContext, rekeying: Rekeying) -> None:
     """Request the rows of a stream's table before its own are deleted: a crash in between must not take its next
     rows for all of them. A database is read."""
     if rekeying.way == "rekey" or not isinstance(context.source, Streams):

@@ -232,7 +232,7 @@ def _compared(
     if not buckets:
         return VerifyResult(path, True, source.rows, destination.rows)
     examples, differing = _differing(read, sides, source, destination, buckets, engine)
-    extras = examples.pop(EXTRA, (0, []))[0] if keeps_rows(context, read) else 0
+    extras = examples.pop(EXTRA, (0, []))[0] if retains_rows(context, read) else 0
     if extras and not examples:
         return VerifyResult(path, True, source.rows, destination.rows, retained=extras)
     names = [columns[at] for at in differing]
@@ -268,7 +268,7 @@ def _differing(
         }, differing
 
 
-def keeps_rows(context: SyncContext, read: TableRead) -> bool:
+def retains_rows(context: SyncContext, read: TableRead) -> bool:
     """Return whether rows that the source has no more, or that its filter leaves out by now, stay as they are."""
     choice = choose(read.table, context.settings(read.table))
     return bool(read.table.key) and choice.mode in ("upsert", "cdc") and choice.deletes == "ignore"

@@ -40,15 +40,15 @@ from instep.store.catalogs.reviews import DetectedChange
 from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.backfill_since import was_pending
 from instep.sync.detection.detect import DetectionResult, remember
-from instep.sync.detection.drift import as_left, inspected, repaired, want_reload
+from instep.sync.detection.drift import as_left, inspected, repaired, request_drift_reload
 from instep.sync.detection.new_objects import is_for_tables
 from instep.sync.detection.pause import releases, resume
-from instep.sync.detection.refused import hold_tables, record_refused
-from instep.sync.detection.swapped import WHY, comes_back, may_be_swapped
+from instep.sync.detection.refused import block_tables, record_refused
+from instep.sync.detection.swapped import WHY, may_be_swapped, reuses_old_values
 from instep.sync.detection.table_renames import TableRenames
 from instep.sync.journal import Journal, confirm, journal
 from instep.sync.schema_changes.backfill_plan import follow_columns
-from instep.sync.schema_changes.overflow_columns import record_extra, want_values
+from instep.sync.schema_changes.overflow_columns import record_extra, request_overflow
 from instep.sync.schema_changes.owned_tables import (
     check_unmoved,
     owned_by_others,
@@ -58,8 +58,8 @@ from instep.sync.schema_changes.owned_tables import (
     with_shards,
 )
 from instep.sync.schema_changes.selected import chosen
-from instep.sync.schema_changes.table_layout import goes_on, lost_versions, with_history, with_layouts
-from instep.sync.schema_changes.uncastable_types import hold_columns, read_whole, unfit_columns
+from instep.sync.schema_changes.table_layout import history_notes, lost_versions, with_history, with_layouts
+from instep.sync.schema_changes.uncastable_types import block_columns, read_whole, unfit_columns
 from instep.sync.two_people import drop_retained_act, dropping, stale_tables, two_people
 
 if TYPE_CHECKING:
@@ -83,24 +83,24 @@ def make_plan(
     before, guards = detection.accepted, context.destination.schema.guards(refs)
     decisions, spared_decisions = retain_guarded(detection.decisions, before, context.naming, guards)
     detection = replace(detection, decisions=decisions)
-    plan = _drawn(context, detection, guards, stuck)
+    plan = _draw_plan(context, detection, guards, stuck)
     read_again: frozenset[Ref] = frozenset()
     if (unfit := unfit_columns(context, plan, guards)) and (read_again := read_whole(context, plan, unfit)):
-        plan = _drawn(context, detection, guards, stuck, read_again)
+        plan = _draw_plan(context, detection, guards, stuck, read_again)
         unfit = unfit_columns(context, plan, guards)
     if unfit:
-        detection, others = hold_columns(context, detection, plan, unfit)
-        plan = _drawn(context, detection, guards, {**others, **stuck}, read_again)
+        detection, others = block_columns(context, detection, plan, unfit)
+        plan = _draw_plan(context, detection, guards, {**others, **stuck}, read_again)
     plan = replace(
         plan, notes=(*plan.notes, *(DestinationDrifted(ref, text) for (ref, _), text in spared_decisions.items()))
     )
     plan = with_shards(context, plan)
     plan = repaired(context, with_layouts(context, plan), detection.drift, detection.decisions)
     waiting = {*detection.drift.stopped(plan.decisions), *_accepted(context, failing, detection.accepted, plan.after)}
-    return replace(plan, decisions=hold_tables(plan.decisions, plan.refused, waiting))
+    return replace(plan, decisions=block_tables(plan.decisions, plan.refused, waiting))
 
 
-def _drawn(
+def _draw_plan(
     context: SyncContext,
     detection: DetectionResult,
     guards: Mapping[Ref, Guards],
@@ -133,7 +133,7 @@ def _drawn(
     if stuck := layout_violations(drawn, guards) | shared_offences(context, drawn):
         drawn = plan(decisions, before, after, by_name, target, capabilities, prefix=prefix, foreign=foreign | stuck)
     remarks = tuple(f"{'.'.join(filter(None, ref))}: {text}" for ref, text in named.unchanged)
-    drawn = replace(drawn, remarks=(*remarks, *goes_on(context, after)))
+    drawn = replace(drawn, remarks=(*remarks, *history_notes(context, after)))
     if detection.rebound:
         stored = context.store.accepted.catalog(context.name)
         drawn = replace(drawn, base_accepted=fingerprint(stored), base_destination=fingerprint(existing))
@@ -263,7 +263,7 @@ def plan_and_apply(
             return plan, _accepted(context, failing, detection.accepted, plan.after)
 
 
-def waits_beside(context: SyncContext, plan: Plan) -> bool:
+def has_pending_changes(context: SyncContext, plan: Plan) -> bool:
     """Return whether a change or a suspected rename waits in a table of which the plan has applied another change: its
     approval is about the table as that one has left it, so it has to be recorded again."""
     changed = {table_of(d.change) for d in plan.decisions if d.applied}
@@ -316,8 +316,8 @@ def _accept(
             review = reviews[key(decision.change)]
             was = before.get(places.before(decision.change))
             _request_backfill(context, decision, review, was, plan, places)
-            want_values(context, was, decision.change, review, places.after(decision.change))
-            want_reload(context, plan, review, places.after(decision.change))
+            request_overflow(context, was, decision.change, review, places.after(decision.change))
+            request_drift_reload(context, plan, review, places.after(decision.change))
             if may_be_swapped(context, decision.change, plan.after.get(places.after(decision.change))):
                 context.store.backfills.request(context.name, places.after(decision.change), why=WHY, change=review.id)
             if review.id in pausing and releases(context, review):
@@ -362,7 +362,7 @@ def backfill_of(
     that). What returns has old values, which may be those of another table or column: the whole table is read,
     whatever the policy says (of a stream as it says)."""
     change, again = decision.change, not isinstance(context.source, Streams)
-    late, back = again and was_extra(was, change), comes_back(context, was, change, plan.decisions)
+    late, back = again and was_extra(was, change), reuses_old_values(context, was, change, plan.decisions)
     if (change.kind in REBUILDS and not is_reordered_key(change)) or (back and (again or change.kind == "table.added")):
         return "table", ""
     if (late or decision.modifiers.backfill != "none") and change.kind in ("column.added", "column.retyped"):
@@ -402,7 +402,7 @@ def _rebuilds(context: SyncContext, backfill: Backfill) -> bool:
     return bool(backfill.change) and context.store.reviews.get(backfill.change).kind in REBUILDS
 
 
-def let_go(context: SyncContext, run: Run, only: Set[str]) -> None:
+def drop_retained(context: SyncContext, run: Run, only: Set[str]) -> None:
     """Drop the retained columns of tables without a key (`only` these paths, if any): a full refresh cannot carry
     them, and a person has consented; under four_eyes two people. The destination keeps them for undoing."""
     before = context.store.accepted.catalog(context.name)

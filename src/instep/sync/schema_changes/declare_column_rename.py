@@ -49,7 +49,7 @@ from instep.sync.schema_changes.apply import apply_plan
 from instep.sync.schema_changes.declare_table_rename import (
     DoesNotFit,
     give_up,
-    put_on_record,
+    record_rename,
     rename_of,
     resume_mapping,
 )
@@ -148,7 +148,7 @@ def _resume(context: SyncContext, run: Run, declared: DeclaredRename) -> None:
 
 def _finish(context: SyncContext, run: Run, declared: DeclaredRename, mapped: ColumnRenamePlan) -> int:
     rename = rename_of(mapped.plan)
-    review = put_on_record(context, rename, declared.who)
+    review = record_rename(context, rename, declared.who)
     if isinstance(context.source, Streams):
         context.source.forget(mapped.table.ref, mapped.old.name)
     version = apply_plan(context, run, mapped.plan, {key(rename): review})

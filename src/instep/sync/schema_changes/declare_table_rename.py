@@ -118,7 +118,7 @@ def resume_mapping(context: SyncContext, run: Run, declared: DeclaredRename) -> 
 
 def _finish(context: SyncContext, run: Run, declared: DeclaredRename, mapped: MappedTable) -> int:
     rename = rename_of(mapped.plan)
-    review = put_on_record(context, rename, declared.who)
+    review = record_rename(context, rename, declared.who)
     version = apply_plan(context, run, mapped.plan, {key(rename): review})
     _note(context, declared, mapped.new.ref, version, review.id)
     return version
@@ -230,7 +230,7 @@ def rename_of(plan: Plan) -> Rename:
     return next(d.change for d in plan.decisions if isinstance(d.change, Rename))
 
 
-def put_on_record(context: SyncContext, rename: Rename, who: str) -> Review:
+def record_rename(context: SyncContext, rename: Rename, who: str) -> Review:
     """Return the proposal of this very rename, else a change of its own; approved."""
     if review := _proposal(context, *_sides(rename)):
         return context.store.reviews.decide(review.id, "approved", who)
@@ -249,7 +249,7 @@ def put_on_record(context: SyncContext, rename: Rename, who: str) -> Review:
     return context.store.reviews.open_approved(context.name, finding, who)
 
 
-def want_approved(context: SyncContext) -> None:
+def request_approved_renames(context: SyncContext) -> None:
     """Request renames whose proposals were answered like any other change, over the API or by a rollout."""
     for review in context.store.reviews.find(context.name, ("approved",)):
         change = change_from_dict(review.change) if review.rule == PROPOSAL else None

@@ -11,7 +11,7 @@ from instep.schema.catalog.catalog import Catalog
 from instep.schema.planning.explain import Impact
 from instep.schema.planning.plan import Plan, unnamed_drops
 from instep.schema.selection.selection import is_on
-from instep.sync.aliases import announced
+from instep.sync.aliases import old_name_notes
 from instep.sync.claim import claimed
 from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.detect import DetectionResult, detect_if_changed, record, waiting_ids
@@ -20,7 +20,7 @@ from instep.sync.detection.four_eyes import check_second_person
 from instep.sync.detection.pause import pause_and_resume, reconsider
 from instep.sync.journal import plan_id
 from instep.sync.schema_changes.answer import check_approvals
-from instep.sync.schema_changes.apply import apply_plan, check, make_plan, waits_beside
+from instep.sync.schema_changes.apply import apply_plan, check, has_pending_changes, make_plan
 from instep.sync.schema_changes.declare_column_rename import resume_mappings
 from instep.sync.schema_changes.selection_change import partial_columns
 from instep.sync.schema_changes.undo import resume_undos
@@ -91,7 +91,7 @@ def preview(context: SyncContext, *, count: bool = False, pauses: bool = False) 
             *partial_columns(context, detection, plan.after),
         ),
         waiting_ids(context, replace(detection, decisions=plan.decisions), reviews),
-        announced(context, plan),
+        old_name_notes(context, plan),
     )
 
 
@@ -128,6 +128,6 @@ def evolve(context: SyncContext, plan: Plan, allowed: tuple[str, ...] = (), *, i
         check(context, plan, reviews)
         check_approvals(context, plan)
         version = apply_plan(replace(context, run=run), run, plan, reviews, id=id)
-        if waits_beside(context, plan):
+        if has_pending_changes(context, plan):
             record(context, detect_if_changed(context, count=False), count=False)
         return version

@@ -10,7 +10,7 @@ from instep.model import Review
 from instep.schema.catalog.catalog import Catalog, Table
 from instep.schema.changes.describe import Change, column_of, table_of
 from instep.schema.changes.kinds import ColumnAdded
-from instep.schema.planning.overflow import not_let_in, over_the_limit, was_extra, with_extra
+from instep.schema.planning.overflow import additions_left_out, over_the_limit, was_extra, with_extra
 from instep.schema.planning.projection import ColumnRead, TableRead, pair_tables
 from instep.schema.selection.selection import Selection, column_is_on, hashed
 from instep.sources.stream import Streams
@@ -27,7 +27,7 @@ def overflow_columns(context: SyncContext, detection: DetectionResult) -> dict[R
     applied: those over the limit, and all that are not accepted where the source cannot be read again."""
     places = TableRenames.of(detection.decisions)
     once = isinstance(context.source, Streams)
-    added_columns = not_let_in(detection.decisions) if once else over_the_limit(detection.decisions)
+    added_columns = additions_left_out(detection.decisions) if once else over_the_limit(detection.decisions)
     return {places.after(changes[0]): tuple(c.after.name for c in changes) for changes in added_columns.values()}
 
 
@@ -64,8 +64,8 @@ def extra_reads(on: Selection, read: TableRead, overflow: Iterable[str]) -> tupl
     return tuple(extra)
 
 
-def want_values(context: SyncContext, before: Table | None, change: Change, review: Review, ref: Ref) -> None:
-    """Ask for the kept values of a column that is accepted; of one that the source has dropped nothing is read."""
+def request_overflow(context: SyncContext, before: Table | None, change: Change, review: Review, ref: Ref) -> None:
+    """Request the kept values of a column that is accepted; of one that the source has dropped nothing is read."""
     if not was_extra(before, change):
         return
     store, column = context.store, column_of(change)

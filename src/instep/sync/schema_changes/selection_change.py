@@ -31,7 +31,7 @@ from instep.sources.log import FollowedTable
 from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.detect import DetectionResult
 from instep.sync.detection.filters import filter_of, lost_filter
-from instep.sync.detection.swapped import comes_back, swap_notes
+from instep.sync.detection.swapped import reuses_old_values, swap_notes
 from instep.sync.detection.table_renames import TableRenames
 from instep.sync.schema_changes.backfill_plan import blocker_of, is_outdated, why_whole
 from instep.sync.schema_changes.selected import selected_reads
@@ -146,7 +146,7 @@ def _resalted(
             yield read.table.ref, Blocked(f"its hashes have another salt than the {what}", hint=hint)
 
 
-def owes_versions(context: SyncContext, reads: Sequence[TableRead]) -> frozenset[Ref]:
+def tables_without_versions(context: SyncContext, reads: Sequence[TableRead]) -> frozenset[Ref]:
     """Return loaded tables that keep their history from now on: their rows become versions though none of them has
     changed."""
     before = context.store.loaded.filters(context.name)
@@ -348,7 +348,7 @@ def partial_columns(context: SyncContext, detection: DetectionResult, accepted: 
         if table is None:
             continue
         path = f"{table.path}.{change.after.name}"
-        if comes_back(context, detection.accepted.get(places.before(change)), change, detection.decisions):
+        if reuses_old_values(context, detection.accepted.get(places.before(change)), change, detection.decisions):
             notes.append(f"{path}: it comes back with old values, so a sync reads the whole table")
         elif decision.modifiers.backfill == "column":
             if why := why_whole(context, table, change.after.name):

@@ -180,7 +180,7 @@ def _begins(context: SyncContext, table: Table) -> bool:
     return settings.history and why_no_history(table, settings) is None
 
 
-def goes_on(context: SyncContext, after: Catalog) -> list[str]:
+def history_notes(context: SyncContext, after: Catalog) -> list[str]:
     """Return one sentence for each table that keeps its history although the settings say so no more."""
     left = [t for t in after.tables if t.history and not t.retained and not context.settings(t).history]
     way = "take it out of the connection and load it through another one to have current rows only"

@@ -72,7 +72,7 @@ def _is_read_whole(context: SyncContext, table: Table) -> bool:
     return mode_name(table, context.settings(table)) == "full_refresh"
 
 
-def hold_columns(
+def block_columns(
     context: SyncContext, detection: DetectionResult, plan: Plan, unfit: Sequence[Unfit]
 ) -> tuple[DetectionResult, dict[Ref, str]]:
     """Return the detection with the changes of these columns held, and the destination tables (with why) of columns

@@ -237,7 +237,7 @@ def old_names(
 ) -> None:
     """List a table's old names and their views; end or extend them."""
     from instep.control.reviews import until
-    from instep.sync.aliases import of_table, settle_names
+    from instep.sync.aliases import of_table, set_old_names_until
 
     if drop and keep is not None:
         raise InstepError("--drop and --keep cannot be combined", hint="give one of them")
@@ -245,7 +245,7 @@ def old_names(
         context = app.sync_context(one_connection(app, connection))
         names = of_table(context, path, name)
         if names and (drop or keep is not None):
-            settle_names(context, names, None if drop else until(keep, None, app.store.old_names.now()))
+            set_old_names_until(context, names, None if drop else until(keep, None, app.store.old_names.now()))
             names = of_table(context, path)
     from instep.sync.status import old_names_data
 
