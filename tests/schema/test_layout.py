@@ -50,7 +50,7 @@ CHANGES = [
     ("reset", ({"a": "1", "b": "2"}, []), ({"b": "2"}, []), "reset a"),
     ("sorted", ({}, []), ({}, [("x", "asc"), ("y", "desc")]), "sort rows by x asc, y desc"),
     ("another order", ({}, [("x", "asc")]), ({}, [("x", "desc")]), "sort rows by x desc"),
-    ("sorted no more", ({"a": "1"}, [("x", "asc")]), ({}, []), "reset a; sort rows no more"),
+    ("sorted no more", ({"a": "1"}, [("x", "asc")]), ({}, []), "reset a; stop sorting rows"),
 ]  # fmt: skip
 
 

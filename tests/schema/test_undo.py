@@ -127,7 +127,7 @@ SINCE = (
     (
         "the column has another name by now",
         (B, ("id:int32#1!", "y:int32#2", "b:int32#3"), ("id:int32#1!", "z:int32#2", "b:int32#3")),
-        "is called z by now",
+        "is now called z",
     ),
     (
         "the type has moved on",

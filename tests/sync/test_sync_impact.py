@@ -111,7 +111,7 @@ def test_one_change_whatever_was_decided(world: World) -> None:
     world.answer("rejected")
     assert judged(world).outcomes == ()
     assert judged(world, outcome.id[:6]).outcomes[0].models["silent"] == ("named", "star")
-    with pytest.raises(InstepError, match="is none of the changes"):
+    with pytest.raises(InstepError, match="is not one of the changes"):
         judged(world, "c-none")
 
 

@@ -74,7 +74,7 @@ def test_they_follow_the_settings(world: World) -> None:
     world.sync()
     assert (properties(world), order(world)) == ({"owner": "us"}, [("id", "asc")])
     world.settings["t"] = NOTHING
-    assert steps(world) == ["reset owner; sort rows no more"]
+    assert steps(world) == ["reset owner; stop sorting rows"]
     world.sync()
     assert (properties(world), order(world), steps(world)) == ({}, [], [])
     assert world.differing() == {}

@@ -126,7 +126,7 @@ def test_a_spec_that_changes_leaves_files_under_their_own(world: World) -> None:
     for by in (("region",), ("region", "bucket(4, id)"), ("day(at)",), (), ("region",)):
         world.settings["t"] = TableSettings(partition=by)
         [text] = [s.text for s in world.preview().plan.steps]
-        assert text == (f"partition new files by {', '.join(by)}" if by else "partition new files no more")
+        assert text == (f"partition new files by {', '.join(by)}" if by else "stop partitioning new files")
         changed(world, *MOVES)
         changed(world, "UPDATE t SET region = 'c' WHERE id = 1", "DELETE FROM t WHERE id = 6", *RETURNS)
     specs = {f.spec_id for f in entries(table(world))}

@@ -48,7 +48,7 @@ ENDS_WITHIN = 3.0
 _HANDED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 LOST = (
     "error: the engine that ran this command has ended\n"
-    "  run the command again: it goes on with what was begun; `--no-engine` runs it in its own process\n"
+    "  run the command again: it resumes what was begun; `--no-engine` runs it in its own process\n"
 )
 
 

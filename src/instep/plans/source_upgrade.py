@@ -184,9 +184,7 @@ class UpgradeSource(Work):
                 contexts.append(replace(context_of_reader, run=run))
             self.app.refresh()
             if Pin.parse(self.app.project.source(source_upgrade.source).package) != source_upgrade.before:
-                raise StalePlan(
-                    f"source {source_upgrade.source} has another version by now", hint="run the command again"
-                )
+                raise StalePlan(f"source {source_upgrade.source} now has another version", hint="run the command again")
             text = changed_text(
                 self.app.project, path, str(source_upgrade.after)
             )  # before anything is written: it may be refused

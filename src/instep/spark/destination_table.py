@@ -43,7 +43,7 @@ def frame_of(
         _ = frame.schema  # over Spark Connect nothing is looked at before
     except Exception as error:  # the product's own reader tells what is wrong with the table, if it is that
         if not any(text in str(error) for text in _LACKS):
-            cause = _redacted(str(error), secrets).strip().partition("\n")[0][:300]
+            cause = Redactor(*secrets.values()).clean(blot(str(error))).strip().partition("\n")[0][:300]
             warnings.warn(
                 f"Spark could not read {name}, so it goes through this process: {type(error).__name__}: {cause}",
                 RuntimeWarning,
@@ -51,10 +51,6 @@ def frame_of(
             )
         return None
     return frame
-
-
-def _redacted(text: str, secrets: Mapping[str, str]) -> str:
-    return Redactor(*secrets.values()).clean(blot(text))
 
 
 def _has(spark: SparkSession, settings: Mapping[str, str]) -> bool:

@@ -94,7 +94,7 @@ def plan_read(
     readable = {c.alias or c.name: c for c in readable_columns(context, path)}
     if list(readable) != list(columns):
         raise SchemaError(
-            f"table {path} has the columns {', '.join(readable)} by now, and was to be read with {', '.join(columns)}",
+            f"table {path} now has the columns {', '.join(readable)}, but was to be read with {', '.join(columns)}",
             hint="load it again, without a schema of your own",
         )
     read = _read(context, snapshot, path)

@@ -98,9 +98,9 @@ def _key_from(context: SyncContext, table: Table) -> str:
         return (
             "the source"
             if set(key_columns) == set(table.key)
-            else f"the source, which has ({', '.join(key_columns)}) by now"
+            else f"the source, which now has ({', '.join(key_columns)})"
         )
-    return "instep.yml" if settings.key else "the source, which has none by now"
+    return "instep.yml" if settings.key else "the source, which now has none"
 
 
 def _cursor_from(context: SyncContext, table: Table) -> str:

@@ -95,10 +95,10 @@ def describe_layout(before: TableLayout, after: TableLayout) -> str:
     parts += [f"reset {name}" for name, _ in before.properties if name not in new]
     if before.sort != after.sort:
         text = ", ".join(f"{name} {direction}" for name, direction in after.sort)
-        parts.append(f"sort rows by {text}" if text else "sort rows no more")
+        parts.append(f"sort rows by {text}" if text else "stop sorting rows")
     if before.partition != after.partition:
         text = ", ".join(term.text for term in after.partition)
-        parts.append(f"partition new files by {text}" if text else "partition new files no more")
+        parts.append(f"partition new files by {text}" if text else "stop partitioning new files")
     return "; ".join(parts)
 
 

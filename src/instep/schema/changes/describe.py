@@ -284,7 +284,7 @@ def _list(names: tuple[str, ...]) -> str | None:
 
 def _from_to(before: str | None, after: str | None) -> str:
     if before == after:
-        return f"made anew: {after}"
+        return f"recreated: {after}"
     if before is None:
         return f"set to {after}"
     return f"removed (was {before})" if after is None else f"changed from {before} to {after}"

@@ -247,7 +247,7 @@ def _table_removed(applied: Applied, change: TableRemoved, now: Catalog, _: Refs
 def _table_renamed(applied: Applied, change: TableRenamed, now: Catalog, _: Refs) -> _ReverseChange:
     table = _existing_table(applied, today(applied.after.get(change.after.ref), now), change.after.path)
     if table.ref != change.after.ref:
-        raise _since(applied, f"the table is called {table.path} by now")
+        raise _since(applied, f"the table is now called {table.path}")
     old = applied.before.get(change.before.ref)
     back = replace(table, schema=change.before.schema, name=change.before.name)
     return _ReverseChange(TableRenamed(table, back), alias=old.alias if old else "")
@@ -309,7 +309,7 @@ def _altered(applied: Applied, change: Any, table: Table, ref: Ref, now: Column,
             return _column_added(applied, table, ref, now)
         case ColumnRenamed():
             if now.name != change.after.name:
-                raise _since(applied, f"the column is called {now.name} by now")
+                raise _since(applied, f"the column is now called {now.name}")
             old = applied.before.get(change.table)
             original = old.by_name.get(change.before.name) if old else None
             then = after.by_name.get(change.after.name) if (after := applied.after.get(change.table)) else None
@@ -318,7 +318,7 @@ def _altered(applied: Applied, change: Any, table: Table, ref: Ref, now: Column,
             return _ReverseChange(back, alias=original.alias if original else "", mapped=original if mapped else None)
         case ColumnWidened() | ColumnNarrowed():
             if now.type != change.after.type:
-                raise _since(applied, f"column {now.name} is of type {now.type} by now")
+                raise _since(applied, f"column {now.name} is now of type {now.type}")
             reverse = ColumnNarrowed if isinstance(change, ColumnWidened) else ColumnWidened
             old_type = {f: getattr(change.before, f) for f in ("type", "native", "note")}
             return _ReverseChange(reverse(ref, at, replace(at, **old_type)))

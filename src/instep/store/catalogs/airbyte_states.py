@@ -32,7 +32,7 @@ def _problems(document: Mapping[str, Any]) -> Iterator[str]:
         yield "`airbyte`, the version of its form, is not 1"
     kind = document.get("type", "")
     if not isinstance(kind, str) or kind not in STATE_TYPES:
-        yield f"`type` is none of {', '.join(STATE_TYPES[1:])}"
+        yield f"`type` is not one of {', '.join(STATE_TYPES[1:])}"
     for name, own in _OF_TYPE.items():
         if document.get(name) is not None and kind != own:
             yield f"`{name}` counts for the type {own} alone"
@@ -55,7 +55,7 @@ def _stream_problems(stream: Any, path: str) -> Iterator[str]:
     if not isinstance(stream.get("namespace", ""), str | None):
         yield f"`{path}.namespace` is not a text"
     if stream.get("state") is None:
-        yield f"`{path}.state` is missing: leave the stream out if it is to begin with its first record"
+        yield f"`{path}.state` is missing: leave the stream out to begin with its first record"
     if strange := stream.keys() - {"name", "namespace", "state"}:
         yield f"`{path}.{min(map(str, strange))[:100]}` is not one of its keys"
 

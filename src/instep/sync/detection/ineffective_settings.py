@@ -20,7 +20,6 @@ from instep.schema.planning.projection import pair_tables
 from instep.schema.policy.safeguards import unknown_names
 from instep.schema.selection.selection import Pattern, Selection, column_is_on, is_on
 from instep.sources.base import Discovery
-from instep.store.catalogs.reviews import Reviews
 from instep.suggest import closest, did_you_mean
 from instep.sync.context import SyncContext
 
@@ -86,7 +85,7 @@ def missing_includes(
     lost = [text for text in requested if not any(map(Pattern(text).matches, tables))]
     theirs = [text for text in context.scope.include if not _fits(text, tables.values())]
     every: Mapping[str, Table] = {}
-    if (lost or theirs) and (before := _reviewed_tables(context.store.reviews, context.name)):
+    if (lost or theirs) and (before := {r.table for r in context.store.reviews.find(context.name) if any(r.table)}):
         lost = [text for text in lost if not any(Pattern(text).matches(".".join(filter(None, r))) for r in before)]
         theirs = [text for text in theirs if not _fits(text, (Table(*ref, ()) for ref in before))]
     if theirs and not recalled:
@@ -205,10 +204,6 @@ def _fits(text: str, tables: Iterable[Table]) -> bool:
 
 def _tables(denied: Iterable[tuple[str, ...]]) -> set[Ref]:
     return {(path[0], path[1]) for path in denied if len(path) > 1}
-
-
-def _reviewed_tables(reviews: Reviews, connection: str) -> set[Ref]:
-    return {r.table for r in reviews.find(connection) if any(r.table)}
 
 
 def _include_suggestion(text: str, tables: Mapping[str, Table], patterns: Collection[str] = ()) -> str:

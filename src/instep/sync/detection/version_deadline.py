@@ -80,7 +80,7 @@ def _note(change: BreakingChange, passed: bool, version: str, command: str) -> s
     what = f"version {change.version} of the connector breaks something{message}"
     see = f"{command} shows what changes{_guide(change)}"
     if passed:
-        return f"{what}; its maker upgrades by himself since {change.deadline}, the pinned {version} goes on: {see}"
+        return f"{what}; upgraded automatically by its maker since {change.deadline}; {version} stays pinned: {see}"
     if change.deadline is None:
         return f"{what}; {see}"
     return f"{what}; {version} can be used until {change.deadline}, then the connection is paused: {see}"

@@ -258,7 +258,7 @@ class CdcSession:
         if followed.is_rewritten(last["shape"]):
             return None, "ALTER TABLE has rewritten its rows, which no log records"
         if followed.was_attached(last["shape"]):
-            return None, "all of its columns were defined anew, as if it had been a partition of another table"
+            return None, "all of its columns were redefined, as if it had been a partition of another table"
         # how far the log was looked through without a change since the commit that recorded `base`
         seen = self._looked.get(state.cursor, "")
         own = last["at"] if last["server"] == self._state.server else ""

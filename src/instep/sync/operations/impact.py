@@ -103,7 +103,7 @@ def _looked_at(preview: PlanPreview, change: str) -> list[Decision]:
     named = [d for d in decisions if preview.reviews[key(d.change)].id.startswith(change)]
     if len(named) == 1:
         return named
-    what = "matches several ids" if named else "is none of the changes that the source shows now"
+    what = "matches several ids" if named else "is not one of the changes that the source shows now"
     raise InstepError(f"{change} {what}", hint="see `instep changes list` for the ids")
 
 

@@ -99,7 +99,7 @@ def _checked(context: SyncContext, setting: SettingTable, column: str, start: st
             hint="a cursor is an integer, a decimal, a date or a timestamp",
         )
     if not same_order(accepted.type, source.type):
-        raise Blocked(f"{name} is {source.type} at the source by now", hint="decide about its type first")
+        raise Blocked(f"{name} is now {source.type} at the source", hint="decide about its type first")
     if start:
         _check_value(name, accepted.type, start)
     columns = tuple(ColumnRead(c, c) for c in setting.source.columns)

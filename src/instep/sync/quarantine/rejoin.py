@@ -184,7 +184,7 @@ class ColumnsNow:
     def key_of(self, texts: Texts) -> tuple[tuple[Any, ...], dict[str, pa.Array]]:
         """Return a key as values, and as arrays by column."""
         if set(texts) != set(self.key):
-            raise StillInvalid(f"the key of the table is {', '.join(self.key)} by now")
+            raise StillInvalid(f"the key of the table is now {', '.join(self.key)}")
         if any(texts[k] is None for k in self.key):
             raise StillInvalid("NULL in the key")
         values = {k: self.value(k, str(texts[k]), key=True) for k in self.key}
@@ -207,7 +207,7 @@ class ColumnsNow:
         values are from before."""
         column = self.accepted[self.place(path, entry)]
         if not column.key and not self.columns.treatment(path, entry).is_clear:
-            raise StillInvalid(f"column {column.name} is hashed or switched off by now")
+            raise StillInvalid(f"column {column.name} is now hashed or switched off")
 
     def keys(self) -> pa.Table:
         fields = [self.schema.field(k) for k in self.key]

@@ -107,7 +107,7 @@ def appended_twice(
             rebuild = f"`instep table set-key {argument(table.path)} {argument(','.join(table.key))} --rebuild`"
             error = Blocked(
                 f"it was appended to, and {counts.duplicates:,} of its rows are earlier versions of others",
-                hint=f"`instep backfill {argument(table.path)}` reads it anew; {rebuild} keeps the rows in a copy, too",
+                hint=f"`instep backfill {argument(table.path)}` reloads it; {rebuild} also keeps the rows in a copy",
             )
             blocked[table.ref] = str(error)
     return blocked

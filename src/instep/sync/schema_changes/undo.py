@@ -202,7 +202,7 @@ def _tables(context: SyncContext, undoing: UndoPreview) -> Iterator[Table]:
         if not context.destination.lifecycle.dropped(destination_ref(table, context.naming), table.id):
             raise _UndoRefused(
                 change,
-                f"the destination keeps table {table.path} no more",
+                f"the destination no longer keeps table {table.path}",
                 hint="its time for undoing is over: restore a backup",
             )
         yield table
