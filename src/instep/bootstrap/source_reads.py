@@ -163,7 +163,7 @@ def _parts(reader: Any, spec: Any, chunks: Any) -> list[bytes]:
 
 
 def _wait(server: SnapshotServer, folder: Path, request: ReadRequest) -> None:
-    """Return when Spark has ended, or the snapshot is no longer read."""
+    """Wait until Spark has ended, or the snapshot is no longer read."""
     while _runs(request.spark):
         time.sleep(_POLL)
         is_idle = server.is_idle

@@ -30,7 +30,7 @@ def forget_some(store: Store, retention: RetentionSection, now: datetime, limit:
 
 
 def forget(store: Store, retention: RetentionSection, now: datetime, *, dry_run: bool = False) -> Mapping[str, int]:
-    """Return all of it. `dry_run`: nothing is forgotten, and the answer is the real one."""
+    """Purge all expired records and return how many of each kind. `dry_run`: count them, and purge nothing."""
     if not dry_run:
         return _all(store, retention, now)
     counts: Mapping[str, int] = {}

@@ -80,7 +80,7 @@ class Planned:
         return str(self.document.get("job", ""))
 
     def text(self, *, ddl: bool = False) -> Iterator[Line]:
-        """Yield all of it for people."""
+        """Yield the plan for people."""
         from instep.plans.costs import cost_lines
         from instep.plans.paths import large_lines
 

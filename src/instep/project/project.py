@@ -239,7 +239,7 @@ class Project:
         return options.rules() if options else ()
 
     def policy_place(self, connection: str) -> TreePath:
-        """Return where the connection's preset and rules stand."""
+        """Return the place of the connection's preset and rules."""
         return chosen(connection, self.connection(connection), self.model.policies).path
 
     def detector(self, connection: str) -> Detector | None:

@@ -30,7 +30,7 @@ _counted: dict[int, int] = {}
 
 
 def wait_for_executors(spark: SparkSession) -> None:
-    """Return once executors are there and no more have come for a second; SetupError if there is none in time.
+    """Wait until executors are there and no more have come for a second; SetupError if there is none in time.
 
     Spark itself waits for ever, and spreads the first job over those that have come by then. Executors that come and
     go with the work (dynamic allocation) are not waited for: there has to be work first.

@@ -39,8 +39,8 @@ def remember(context: SyncContext, plan: Plan, batch: str) -> None:
 
 
 def _renamed(context: SyncContext, plan: Plan, batch: str) -> Iterator[OldName]:
-    """Yield the renames of a plan, with the time that the table's settings give to old names: none, if they give
-    none."""
+    """Yield the renames of a plan, with the time that the table's settings give to old names; none without such a
+    setting."""
     now, new_names = context.store.old_names.now(), renames(plan.groups())
     tables = {destination_ref(t, context.naming): t for t in plan.after.tables if t.alias}
     for (_, old), to in new_names.tables.items():

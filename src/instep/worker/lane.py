@@ -152,7 +152,7 @@ def _resident(pid: int) -> int:
 
 
 def ready(lanes: list[Lane], seconds: float) -> None:
-    """Return when one of these busy lanes has something to say, or after so many seconds."""
+    """Wait until one of these busy lanes has something to say, or after so many seconds."""
     if lanes:
         wait([sign for lane in lanes for sign in lane.signs], seconds)
     else:

@@ -232,7 +232,7 @@ _COLUMN_ASIDE = {
 
 
 def alter(words: SqlWords) -> Iterator[Edit]:
-    """Yield the edits of what stands behind `ALTER TABLE`, in order. Raises Unclear if one of them is not
+    """Yield the edits after `ALTER TABLE`, in order. Raises Unclear if one of them is not
     understood."""
     words.skip("IF", "EXISTS")
     words.skip("ONLY")

@@ -96,7 +96,7 @@ class SqlWords:
         return self.fold(word.text)
 
     def path(self) -> tuple[str, ...]:
-        """Return a name with what stands before its dots."""
+        """Return a name with its qualifiers."""
         names = [self.name()]
         while self.skip("."):
             names.append(self.name())
@@ -268,7 +268,7 @@ def _without_meta(text: str, problems: list[ScriptProblem]) -> str:
 
 
 def _without_delimiters(text: str, problems: list[ScriptProblem]) -> str:
-    """Blank out what stands between `DELIMITER //` and `DELIMITER ;`: bodies of routines, which are not read."""
+    """Blank out the text between `DELIMITER //` and `DELIMITER ;`: bodies of routines, which are not read."""
     marks = [*_DELIMITER.finditer(text)]
     for mark, end in zip(marks, [*(m.start() for m in marks[1:]), len(text)], strict=False):
         if mark[1] != ";":

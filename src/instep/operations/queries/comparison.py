@@ -10,7 +10,7 @@ from instep.operations.values import Name, NameText
 
 @dataclass(frozen=True)
 class ListChangedTables(Query):
-    """List the tables of a connection with changes that stand, by name, with their numbers."""
+    """List the tables of a connection with unsettled changes, by name, with their numbers."""
 
     connection: Name
     """The connection."""

@@ -53,7 +53,7 @@ class SampleCase(ModifierSection):
 
 @dataclass(frozen=True)
 class Located:
-    """A case with the file and line where it stands."""
+    """A case with its file and line."""
 
     file: str
     line: int

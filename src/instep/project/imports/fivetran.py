@@ -35,7 +35,7 @@ class FivetranExport:
     connections: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     schemas: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
-    """The file that an object stands in."""
+    """The file that has an object."""
     notes: list[str] = field(default_factory=list)
 
 

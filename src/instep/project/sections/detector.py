@@ -108,7 +108,7 @@ TableOptions = Annotated[dict[TablePattern, ColumnOptions], AfterValidator(_chec
 
 @dataclass(frozen=True)
 class Layer:
-    """The options of one section; `path` is where the section stands (`sources`, its name)."""
+    """The options of one section; `path` is the place of the section (`sources`, its name)."""
 
     path: Path
     app: AppOptions | None

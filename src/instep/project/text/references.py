@@ -51,7 +51,7 @@ class Reference:
 
     @property
     def pure(self) -> bool:
-        """True if no part of the value stands in the file: neither text around the references nor defaults."""
+        """True if no part of the value is in the file: neither text around the references nor defaults."""
         return not _ANY.sub("", self.text) and not any(":-" in part and part[-2:] != ":-" for part in self.parts)
 
     @property

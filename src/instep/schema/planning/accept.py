@@ -137,7 +137,7 @@ def _live(table: TableDraft) -> set[str]:
 
 
 def _blocked_moves(moves: dict[int, tuple[Any, Any]], live: set[Any]) -> list[int]:
-    """Return the moves (old, new) whose new name stays taken, found until no more fall."""
+    """Return the moves (old, new) whose new name stays taken, repeated until no more are blocked."""
     going = dict(moves)
     stuck: list[int] = []
     while True:

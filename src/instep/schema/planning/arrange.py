@@ -343,9 +343,9 @@ class ColumnTrail:
 
 
 def pair(table: Table, target: Table, trail: ColumnTrail, *, prefix: str, same_table: bool) -> ColumnPairing:
-    """Return columns that are as they were left follow the trail. Others pair by recorded source id (within one table
-    id), then by the trail of the recorded source name, then by name. Columns that bear the system `prefix` are ours
-    whatever they are."""
+    """Pair the columns of a table with its target. Columns that are as they were left follow the trail. Others pair by
+    recorded source id (within one table id), then by the trail of the recorded source name, then by name. Columns with
+    the system `prefix` are always ours."""
     gone = [c for c in table.columns if trail.dropped(c) and trail.is_as_left(table, c)]
     left = [c for c in table.columns if c not in gone]
     pairs: dict[str, Column] = {}

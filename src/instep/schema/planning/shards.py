@@ -85,8 +85,8 @@ def first_shard_table(table: Table, column: str) -> Table:
 
 
 def seen(whole: Table, part: Table) -> Table:
-    """Return a shard's table as it is: what the whole table lacks is not there, and a type that does not hold the
-    recorded one's values is told."""
+    """Return a shard's table as it is: without what the whole table lacks, and with its type where that does not hold
+    the recorded one's values."""
     shared = whole.by_name
     columns = (replace(c, type=_as_seen(c.type, shared[c.name].type)) for c in part.columns if c.name in shared)
     return replace(part, columns=tuple(columns))

@@ -141,8 +141,8 @@ def decide_all(
 
 
 def _with_key(decisions: Sequence[Decision]) -> tuple[Decision, ...]:
-    """Return the removal of a key's or cursor's column waits for what is decided about the key or cursor, and so does a
-    type of the cursor's column that orders its values otherwise. Another type of a key's column goes with the key."""
+    """Let the removal of a key's or cursor's column wait for the decision about the key or cursor, and so a type of the
+    cursor's column that orders its values otherwise. Another type of a key's column goes with the key."""
     decisions = follow_keys(decisions)
     pending = {(table_of(d.change), name): d for d in decisions if not d.applied for name in _columns_in_use(d.change)}
 

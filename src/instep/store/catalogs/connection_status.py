@@ -102,7 +102,7 @@ class LoadStatus:
 
 @dataclass(frozen=True)
 class FreshnessSummary:
-    """Freshness of a connection against its targets: that of the table which stands worst."""
+    """Freshness of a connection against its targets: that of its worst table."""
 
     state: Literal["on_time", "late", "paused", "not_loaded"]
     """late: at least one table is late."""

@@ -207,7 +207,7 @@ class Reviews:
             self._close(transaction, list(ids), "open", ("rejected",))
 
     def applied(self, ids: Iterable[str]) -> None:
-        """Mark changes as carried out; those that no longer stand are left alone."""
+        """Mark changes as carried out; settled ones are left alone."""
         with self._db.write() as transaction:
             self._close(transaction, list(ids), "applied", EXISTING)
 

@@ -77,12 +77,12 @@ class ChangeCounts:
 
 @dataclass(frozen=True)
 class ChangedTable:
-    """A table with changes that stand; its name is empty for those of a whole schema."""
+    """A table with unsettled changes; its name is empty for those of a whole schema."""
 
     schema: str
     name: str
     changes: int
-    """Number of its changes that stand."""
+    """Number of its unsettled changes."""
     waiting: int
     """Number of those that wait for a review."""
     breaking: int
@@ -165,7 +165,7 @@ class ChangePages:
         return ChangeCounts(dict(views), dict(kinds), kinds.total())
 
     def tables(self, connection: str, after: tuple[str, str] | None, limit: int) -> list[ChangedTable]:
-        """Return the tables of a connection with changes that stand, by name."""
+        """Return the tables of a connection with unsettled changes, by name."""
         of = (_C.table_schema, _C.table_name)
         review, broken = in_view("review", self._db.now()), _C.kind.in_(sorted(BREAKING))
         numbers = [func.sum(case((condition, 1), else_=0)) for condition in (review, broken)]

@@ -106,7 +106,7 @@ def number_column() -> Column[int]:
 
 
 def one_while(name: str, table: Table, columns: tuple[str, ...], condition: str) -> None:
-    """Return a unique index: at most one row per `columns` while `condition` holds."""
+    """Add a unique index: at most one row per `columns` while `condition` holds."""
     Index(name, *(table.c[column] for column in columns), unique=True, info={_WHILE: condition})
 
 

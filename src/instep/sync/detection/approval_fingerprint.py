@@ -109,8 +109,8 @@ def moved_side(review: Review, now: str) -> str:
 
 
 def reopened(decisions: Sequence[Decision], answers: Mapping[str, Review]) -> tuple[Decision, ...]:
-    """Return changes whose approval has become stale wait for a person again, whatever policy would leave out in
-    silence. `answers` by content key, with the stale ones open."""
+    """Return the decisions, with changes whose approval has become stale waiting for a person again, even where the
+    policy would silently leave them out. `answers` by content key, with the stale ones open."""
 
     def reopen(decision: Decision) -> Decision:
         review = answers.get(key(decision.change))

@@ -60,7 +60,7 @@ class DetectionInputs:
     source: Catalog
     """The source's tables that may be read, with the keys and cursors of the settings; a hashed column is text."""
     answers: Mapping[str, Review]
-    """The reviews that stand, by content key."""
+    """The unsettled reviews, by content key."""
     loaded: Mapping[Ref, Sequence[LoadedColumn]]
     """The columns that each table was last loaded with."""
     drift: Drift
@@ -157,7 +157,8 @@ def is_other_server(last: CachedDiscovery | None, now: Discovery) -> bool:
 
 
 def rebind(accepted: Catalog, source: Catalog) -> Catalog:
-    """Return ids of another server prove nothing: the accepted tables take the ids of the source's by name."""
+    """Return the accepted tables with the ids of the source's tables of the same name: ids of another server prove
+    nothing."""
     return Catalog.of(_rebound(t, source.get(t.ref)) for t in accepted.tables)
 
 

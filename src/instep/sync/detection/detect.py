@@ -247,7 +247,7 @@ class Evidence:
     stale: frozenset[str]
     """Content keys of approvals that no longer count."""
     answers: Mapping[str, Review]
-    """The reviews that stand: stale ones are open again, assumed ones are answered."""
+    """The unsettled reviews: stale ones are open again, assumed ones are answered."""
     inferred_renames: RenameCandidate
     """Suspected renames."""
     past: tuple[Catalog, ...]

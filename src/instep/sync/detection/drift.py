@@ -94,8 +94,8 @@ def recorded_drift(answers: Mapping[str, Review]) -> list[Change]:
 
 
 def repaired(context: SyncContext, plan: Plan, drift: Drift, decisions: Iterable[Decision]) -> Plan:
-    """Return the plan with what brings values back: a column that was dropped manually comes back by its old id, and
-    one that was made anew is recorded as ours."""
+    """Return the plan with steps that restore values: a column that was dropped manually is undropped by its old id,
+    and one that was recreated is recorded as ours."""
     refs = drift.approved(decisions)
     if not refs:
         return plan
@@ -156,7 +156,7 @@ def request_drift_reload(context: SyncContext, plan: Plan, review: Review, ref: 
 
 
 def reloads(context: SyncContext, plan: Plan, review: Review, ref: Ref) -> bool:
-    """Return whether it is."""
+    """Return whether such a repair asks for a reload."""
     table = plan.after.get(ref) if review.kind == KIND else None
     at = destination_ref(table, context.naming) if table else None
     kinds = ("column.undropped", "column.added", "column.rewritten", "column.recorded")

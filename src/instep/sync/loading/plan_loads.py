@@ -202,7 +202,7 @@ class LoadPass:
         return stopped | {ref: ("failed", why) for ref, why in self.detection.denied.items()}
 
     def _drifted(self) -> dict[Ref, tuple[str, str]]:
-        """Return tables that somebody has changed at the destination, each with how the question about it stands."""
+        """Return tables that somebody has changed at the destination, each with the state of the question about it."""
         drifted = {d.change.table: d for d in self.detection.decisions if isinstance(d.change, DestinationDrifted)}
         stopped = self.detection.drift.stopped(self.detection.decisions)
         state = self.detection.state_of

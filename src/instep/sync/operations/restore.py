@@ -212,9 +212,9 @@ def _point(path: str, points: Sequence[Savepoint], snapshot: int | None, at: dat
 
 
 def restore(context: SyncContext, preview: RestorePreview, allowed: Iterable[str] = ()) -> Run:
-    """Do it as one run. Blocked unless one of the patterns `allowed` names the table, and if four_eyes want a second
-    person; Conflict if the table has moved since `prepare`. Interrupted, the table is either as before or put back
-    whole."""
+    """Restore the rows as one run. Blocked unless one of the patterns `allowed` names the table, and if four_eyes want
+    a second person; Conflict if the table has moved since `prepare`. Interrupted, the table is either as before or
+    restored as a whole."""
     path = preview.table.path
     if not any(fnmatchcase(path, pattern) for pattern in allowed):
         raise Blocked(f"the rows of {path} are restored", hint=f"name it: --allow-destructive '{path}'")

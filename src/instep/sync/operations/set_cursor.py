@@ -130,7 +130,7 @@ def _check_value(name: str, kind: DataType, text: str) -> None:
 
 
 def carry_out(context: SyncContext, new: NewCursor) -> int:
-    """Do it as one run; answers the accepted version. Raises StalePlan if the accepted schema has moved since,
+    """Set the cursor as one run; return the accepted version. Raises StalePlan if the accepted schema has moved since,
     Blocked if four_eyes want a second person."""
     what = f"{new.table.path}: cursor {new.cursor or 'none'}{new.start and f' from {new.start} on'}"
     with two_people(context, "table set-cursor", what), claimed(context, "apply", paused_too=True) as run:

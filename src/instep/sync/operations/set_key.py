@@ -184,7 +184,7 @@ def _with_narrower_types(table: Table, accepted: Table) -> Table:
 
 
 def carry_out(context: SyncContext, rekeying: Rekeying, allowed: Sequence[str] = ()) -> tuple[int, Ref | None]:
-    """Do it as one run; answers the accepted version and where the old table is kept, if it is.
+    """Set the key as one run; return the accepted version and where the old table is kept, if it is.
 
     Raises Blocked if rows would be lost or are emptied without `allowed` (patterns) naming the table, or if four_eyes
     want a second person; StalePlan if the accepted schema has moved since `prepare`.

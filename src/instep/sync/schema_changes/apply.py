@@ -288,8 +288,8 @@ def check(context: SyncContext, plan: Plan, reviews: Mapping[str, Review]) -> No
 def _accept(
     context: SyncContext, plan: Plan, reviews: Mapping[str, Review], detection: DetectionResult | None, record: Journal
 ) -> int:
-    """Return one transaction: the new catalog, the reviews that it answers, the backfills that it asks for, the
-    events."""
+    """Record in one transaction the new catalog, the reviews that it answers, the backfills that it requests and the
+    events; return the accepted version."""
     places = TableRenames.of(plan.decisions)
     applied = [
         d
@@ -329,7 +329,7 @@ def _accept(
 
 
 def _record_accepted(context: SyncContext, plan: Plan, why: str, answered: Set[str]) -> int:
-    """Return the accepted catalog and the destination's tables as they are now; answers the accepted version."""
+    """Record the accepted catalog and the destination's tables as they are now; return the accepted version."""
     store, run = context.store, context.run.id if context.run else ""
     record_owned(context, plan)
     version = store.accepted.add(context.name, plan.after, who=context.who, why=why, run=run).version

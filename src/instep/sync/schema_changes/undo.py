@@ -427,8 +427,8 @@ def _undropped_columns(context: SyncContext, undoing: UndoPreview) -> Iterator[t
 
 
 def _accept(context: SyncContext, undo_plan: UndoPlan, record: Journal, requested: Undo) -> int:
-    """Return one transaction: the catalog, the events, and a rejection of what the next detection would find because of
-    it."""
+    """Record in one transaction the catalog, the events, and a rejection of what the next detection would find because
+    of the undo; return the accepted version."""
     why = f"undo of {', '.join(r.id for r in undo_plan.reviews)}"
     base, run = undo_plan.plan.base_accepted, context.run.id if context.run else ""
     with context.transaction():
