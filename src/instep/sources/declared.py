@@ -51,11 +51,11 @@ def _postgres(text: str) -> tuple[DataType, str, str]:
     match = _PARTS.fullmatch(re.sub(r" array(\[\d*\])?$", "[]", plain))
     if match is None:
         return *_mapped(plain, 0), ""
-    base, size, rest = match["base"], (match["size"] or "").replace(" ", ""), match["rest"] or ""
+    base, size, suffix = match["base"], (match["size"] or "").replace(" ", ""), match["rest"] or ""
     dimensions = match["array"].count("[")
-    word = _POSTGRES.get(f"{base} {rest}".strip(), _POSTGRES.get(base, base))
-    if rest in ("with time zone", "without time zone"):
-        base, word = base, f"{base} {rest}"
+    word = _POSTGRES.get(f"{base} {suffix}".strip(), _POSTGRES.get(base, base))
+    if suffix in ("with time zone", "without time zone"):
+        base, word = base, f"{base} {suffix}"
     native = _with_size(word, base, size) + "[]" * bool(dimensions)
     kind, native = _mapped(native, dimensions)
     return kind, native, map_type(native, "b", dimensions).note
@@ -81,9 +81,9 @@ def _with_size(word: str, base: str, size: str) -> str:
 def _mysql(text: str) -> tuple[DataType, str, str]:
     plain = " ".join(text.lower().split())
     match = _PARTS.fullmatch(plain)
-    base, size, rest = (match["base"], match["size"], match["rest"] or "") if match else (plain, None, "")
+    base, size, suffix = (match["base"], match["size"], match["rest"] or "") if match else (plain, None, "")
     words = base.split()
-    flags = [w for w in (*words, *rest.split()) if w in ("unsigned", "zerofill", "signed")]
+    flags = [w for w in (*words, *suffix.split()) if w in ("unsigned", "zerofill", "signed")]
     named = " ".join(w for w in words if w not in flags and w != "binary") or base
     name = _MYSQL.get(named, named)
     sized = f"({size})" if size is not None and "(" not in name else ""

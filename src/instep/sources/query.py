@@ -23,18 +23,18 @@ from instep.schema.selection.selection import Pattern
 def source_columns(read: TableRead, columns: Sequence[str]) -> list[Column]:
     """Return the source columns of the accepted ones named here, of all if none is named; ReadError if nothing is
     left."""
-    found = [c.source for c in read.columns if c.source and (not columns or c.column.name in columns)]
-    if not found:
+    columns_left = [c.source for c in read.columns if c.source and (not columns or c.column.name in columns)]
+    if not columns_left:
         raise ReadError(f"{read.source.path}: no column is left to read", hint="switch a column on, or the table off")
-    return found
+    return columns_left
 
 
 def cursor_source(read: TableRead, column: str) -> Column:
     """Return the source column of the accepted one that is the cursor."""
-    found = next((c.source for c in read.columns if c.column.name == column), None)
-    if found is None:
+    cursor = next((c.source for c in read.columns if c.column.name == column), None)
+    if cursor is None:
         raise ReadError(f"{read.source.path} has no column {column} to be its cursor", hint="choose another cursor")
-    return found
+    return cursor
 
 
 def filters(read: TableRead) -> list[str]:

@@ -42,15 +42,15 @@ def through(ssh: SshSection | None, host: str, port: int, timeout: float) -> Ite
         return
     with ExitStack() as stack:
         key = stack.enter_context(private_file(ssh.key))
-        known = stack.enter_context(private_file(f"{_ALIAS} {ssh.host_key}" if ssh.host_key else ""))
+        known_hosts = stack.enter_context(private_file(f"{_ALIAS} {ssh.host_key}" if ssh.host_key else ""))
         listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # connections inherit it
-        tunnel = _Tunnel(ssh, _command(ssh, host, port, timeout, key, known), listener, f"{host}:{port}")
+        tunnel = _Tunnel(ssh, _command(ssh, host, port, timeout, key, known_hosts), listener, f"{host}:{port}")
         stack.callback(tunnel.close)
         yield tunnel
 
 
-def _command(ssh: SshSection, host: str, port: int, timeout: float, key: str, known: str) -> list[str]:
+def _command(ssh: SshSection, host: str, port: int, timeout: float, key: str, known_hosts: str) -> list[str]:
     options = {
         "BatchMode": "yes",
         "StrictHostKeyChecking": "yes",
@@ -62,9 +62,9 @@ def _command(ssh: SshSection, host: str, port: int, timeout: float, key: str, kn
     }
     if key:
         options |= {"IdentityFile": _path(key), "IdentitiesOnly": "yes", "IdentityAgent": "none"}
-    if known:
+    if known_hosts:
         options |= {"HostKeyAlias": _ALIAS}
-    if file := known or ssh.known_hosts:
+    if file := known_hosts or ssh.known_hosts:
         options |= {"UserKnownHostsFile": _path(file), "GlobalKnownHostsFile": "/dev/null"}
     options_given = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
     target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

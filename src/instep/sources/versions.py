@@ -74,9 +74,9 @@ def version_order(version: str) -> tuple[tuple[int, ...], int, str]:
     numbers = tuple(int(part[:18]) for part in match[1].split("."))
     while numbers and numbers[-1] == 0:
         numbers = numbers[:-1]
-    rest = match[2].partition("+")[0]
-    final = not rest or rest.startswith((".post", "-post"))
-    return numbers, 1 if final else 0, rest
+    suffix = match[2].partition("+")[0]
+    final = not suffix or suffix.startswith((".post", "-post"))
+    return numbers, 1 if final else 0, suffix
 
 
 def breaking_changes_between(changes: Sequence[BreakingChange], before: str, after: str) -> tuple[BreakingChange, ...]:
@@ -110,16 +110,16 @@ def read_breaking_changes(file: Path) -> tuple[BreakingChange, ...]:
 def parse_breaking_changes(text: str, name: str = "the metadata") -> tuple[BreakingChange, ...]:
     """Return the breaking changes of metadata in YAML or JSON; ProjectError for what is no such document."""
     try:
-        found = yaml.safe_load(text)
+        parsed = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError):
         raise ProjectError(f"{name} is not YAML", hint=_HINT) from None
-    document = found.get("data", found) if isinstance(found, dict) else found
+    document = parsed.get("data", parsed) if isinstance(parsed, dict) else parsed
     releases = document.get("releases", document) if isinstance(document, dict) else None
     changes = releases.get("breakingChanges", {}) if isinstance(releases, dict) else None
     if not isinstance(changes, dict):
         raise ProjectError(f"{name} has no breaking changes by version", hint=_HINT)
-    made: list[BreakingChange] = [_change(str(version), entry, name) for version, entry in changes.items()]
-    return tuple(sorted(made, key=lambda c: version_order(c.version)))
+    breaking: list[BreakingChange] = [_change(str(version), entry, name) for version, entry in changes.items()]
+    return tuple(sorted(breaking, key=lambda c: version_order(c.version)))
 
 
 def _change(version: str, entry: Any, name: str) -> BreakingChange:
@@ -150,14 +150,14 @@ def _deadline(version: str, value: Any, name: str) -> date | None:
 
 
 def _streams(version: str, scopes: Any, name: str) -> list[str]:
-    found: list[str] = []
+    streams: list[str] = []
     for scope in scopes if isinstance(scopes, list | tuple) else [None]:
-        known = scope if isinstance(scope, Mapping) else {}
-        impacted = known.get("impactedScopes")
-        if not isinstance(impacted, list) or known.get("scopeType") != "stream":
+        mapping = scope if isinstance(scope, Mapping) else {}
+        impacted = mapping.get("impactedScopes")
+        if not isinstance(impacted, list) or mapping.get("scopeType") != "stream":
             raise ProjectError(
                 f"{name}: version {version}: scopedImpact is no list of streams",
                 hint="write scopedImpact: [{scopeType: stream, impactedScopes: [users]}]",
             )
-        found += map(str, impacted)
-    return found
+        streams += map(str, impacted)
+    return streams

@@ -163,9 +163,9 @@ class Child:
         return self._spent + time.monotonic() - self._since
 
     def _too_long(self) -> ReadError:
-        limits, name, taken = self._dialect.limits, self._dialect.name, self._elapsed()
+        limits, name, elapsed = self._dialect.limits, self._dialect.name, self._elapsed()
         self.close()
-        if limits.time and taken >= limits.time:
+        if limits.time and elapsed >= limits.time:
             return ReadError(
                 f"connector {name} ran for more than {limits.time:g} s and was stopped",
                 hint="raise `limits.time`, or let it checkpoint and end earlier",

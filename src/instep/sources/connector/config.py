@@ -33,16 +33,16 @@ class Hidden:
     of secrets. What is called like a secret is hidden in every text of this process, the rest in the connector's own
     texts alone: a value may as well be the name of a table."""
 
-    def __init__(self, given: Iterable[tuple[str, str]]) -> None:
-        """Hide the secrets among `given`, (name, value) pairs."""
+    def __init__(self, settings: Iterable[tuple[str, str]]) -> None:
+        """Hide the secrets among `settings`, (name, value) pairs."""
         self._given: list[tuple[str, str]] = []
-        self.note_given(given)
+        self.note_given(settings)
         self._states: tuple[Mapping[str, Any], ...] = ()
         self._of_states: tuple[tuple[Mapping[str, Any], ...], Redactor] = ((), Redactor())
 
-    def note_given(self, given: Iterable[tuple[str, str]]) -> None:
+    def note_given(self, settings: Iterable[tuple[str, str]]) -> None:
         """Hide the secrets among these values, too, from now on."""
-        self._given += given
+        self._given += settings
         hide(*(value for name, value in self._given if names_secret(name) and not is_harmless(value)))
         self._own = Redactor(*(value for name, value in self._given if _is_secret(name, value)))
 
@@ -52,13 +52,11 @@ class Hidden:
 
     def clean(self, text: str) -> str:
         """Return a text of the connector's, fit to be logged, stored and shown."""
-        states, known = self._states, self._of_states
-        if known[0] is not states:  # states come often, texts do not
-            known = self._of_states = (
-                states,
-                Redactor(*(s for state in states for s in secrets_in(state, named_only=True))),
-            )
-        return clean(known[1].clean(self._own.clean(text)))
+        states, (known_states, redactor) = self._states, self._of_states
+        if known_states is not states:  # states come often, texts do not
+            redactor = Redactor(*(s for state in states for s in secrets_in(state, named_only=True)))
+            self._of_states = (states, redactor)
+        return clean(redactor.clean(self._own.clean(text)))
 
 
 def _is_secret(name: str, value: str) -> bool:

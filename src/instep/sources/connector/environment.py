@@ -106,19 +106,19 @@ def _lines(file: Path, folder: Path, within: tuple[Path, ...] = ()) -> list[str]
     lines. Files of constraints are named relative to `folder`."""
     data = file.read_bytes()
     utf16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))  # as PowerShell writes what it redirects
-    found: list[str] = []
+    lines: list[str] = []
     for line in _GOES_ON.sub(" ", data.decode("utf-16" if utf16 else "utf-8-sig")).splitlines():
         bare = _COMMENT.sub("", line).strip()
         if named := _NAMES_FILE.fullmatch(bare):
             other = file.parent / named[1]
             if other.resolve() in within:
                 raise ValueError(f"{other.name} names itself")
-            found += _lines(other, folder, (*within, file.resolve()))
+            lines += _lines(other, folder, (*within, file.resolve()))
         elif named := _CONSTRAINED.fullmatch(bare):
-            found.append(f"-c {os.path.relpath(file.parent / named[1], folder)}")
+            lines.append(f"-c {os.path.relpath(file.parent / named[1], folder)}")
         elif bare:
-            found.append(bare)
-    return found
+            lines.append(bare)
+    return lines
 
 
 def contents(folder: Path, required: Sequence[str]) -> Iterator[str]:
@@ -266,13 +266,13 @@ _HINT = "correct requirements.txt of the connector, or make its packages reachab
 
 
 def _offered() -> list[importlib.metadata.Distribution]:
-    found = []
+    distributions = []
     for name in _OFFERED:
         try:
-            found.append(importlib.metadata.distribution(name))
+            distributions.append(importlib.metadata.distribution(name))
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return distributions
 
 
 def _offer(folder: Path) -> None:

@@ -107,12 +107,12 @@ def _reaped(child: int) -> int | None:
 
 def _descendants() -> list[int]:
     """Return all processes below this one; orphans become its children."""
-    found, left = [], [os.getpid()]
-    while left:
-        more = _children(left.pop())
-        found += more
-        left += more
-    return found
+    descendants, unvisited = [], [os.getpid()]
+    while unvisited:
+        children = _children(unvisited.pop())
+        descendants += children
+        unvisited += children
+    return descendants
 
 
 def _children(number: int) -> list[int]:
@@ -122,29 +122,29 @@ def _children(number: int) -> list[int]:
         threads = os.listdir(f"/proc/{number}/task")
     except OSError:
         return []
-    found: list[int] = []
+    children: list[int] = []
     for thread in threads:
         try:
             with open(f"/proc/{number}/task/{thread}/children", "rb") as file:
-                found += map(int, file.read().split())
+                children += map(int, file.read().split())
         except FileNotFoundError:
             if not os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
                 return _children_of_all(number)
         except OSError:
             continue
-    return found
+    return children
 
 
 def _children_of_all(number: int) -> list[int]:
-    found = []
+    children = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{name}/stat", "rb") as file:
                 if int(file.read().rpartition(b")")[2].split()[1]) == number:
-                    found.append(int(name))
+                    children.append(int(name))
         except (OSError, IndexError):
             continue
-    return found
+    return children
 
 
 def _private(number: int) -> int:

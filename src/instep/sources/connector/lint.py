@@ -73,10 +73,10 @@ class LintFinding:
 
 def lint(tables: Sequence[SentTable]) -> tuple[LintFinding, ...]:
     """Return all findings, warnings first, then by place."""
-    found = [*_tables(tables)]
+    findings = [*_tables(tables)]
     for table in tables:
-        found += _columns(table)
-    return tuple(sorted(found, key=lambda f: (f.severity != "warn", f.where, f.kind, f.text)))
+        findings += _columns(table)
+    return tuple(sorted(findings, key=lambda f: (f.severity != "warn", f.where, f.kind, f.text)))
 
 
 def _tables(tables: Sequence[SentTable]) -> Iterator[LintFinding]:
@@ -199,9 +199,9 @@ def _both(a: DataType, b: DataType) -> DataType:
     return Float(64) if _mixed((a, b)) else promote(a, b)
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
-    found = max(known, key=lambda k: (alike(name, k), k), default="")
-    return found if found and alike(name, found) >= LIKE else ""
+def _nearest(name: str, names: Iterable[str]) -> str:
+    nearest = max(names, key=lambda k: (alike(name, k), k), default="")
+    return nearest if nearest and alike(name, nearest) >= LIKE else ""
 
 
 Ref = tuple[str, str]
@@ -224,7 +224,7 @@ class SegmentTotals:
 
     def tables(self) -> tuple[SentTable, ...]:
         """Return the tables in the order in which they were first seen."""
-        return tuple(self._table(ref, found) for ref, found in self._tables.items())
+        return tuple(self._table(ref, totals) for ref, totals in self._tables.items())
 
     def _table(self, ref: Ref, segment_tables: list[SegmentTable]) -> SentTable:
         last = segment_tables[-1]

@@ -186,10 +186,10 @@ def _load(db: duckdb.DuckDBPyConnection, scan: ConnectorScan, keys: Sequence[str
 
     def coming() -> Iterator[pa.RecordBatch]:
         nonlocal total
-        for numbers, found in scan.batches((OP, *scan.key)):
+        for numbers, columns in scan.batches((OP, *scan.key)):
             total += len(numbers)
-            texts = [canonical(found[k]) for k in scan.key]
-            yield pa.RecordBatch.from_arrays([numbers, found[OP], *texts], schema=schema)
+            texts = [canonical(columns[k]) for k in scan.key]
+            yield pa.RecordBatch.from_arrays([numbers, columns[OP], *texts], schema=schema)
 
     db.register("coming", pa.RecordBatchReader.from_batches(schema, coming()))
     db.execute("CREATE OR REPLACE TEMP TABLE ops AS SELECT * FROM coming").fetchall()
@@ -219,9 +219,9 @@ def mixed(db: duckdb.DuckDBPyConnection, scan: ConnectorScan, *, loose: bool) ->
         f"last(r.c{i} ORDER BY p.n) FILTER (WHERE p.op = {UPSERT} OR list_contains(r.given, {i})) AS c{i}"
         for i in range(len(scan.columns))
     ]
-    given = "list_sort(list_distinct(flatten(list(r.given)))) AS given"
+    given_places = "list_sort(list_distinct(flatten(list(r.given)))) AS given"
     pairs = f"parts AS p JOIN raw AS r ON p.n = r.n WHERE p.loose = {loose}"
-    sql = f"SELECT {', '.join([*some, given])} FROM {pairs} GROUP BY p.g"
+    sql = f"SELECT {', '.join([*some, given_places])} FROM {pairs} GROUP BY p.g"
     for batch in db.sql(sql).to_arrow_reader(BATCH):
         names = [json.dumps([scan.columns[i] for i in some]) for some in batch.column(len(scan.columns)).to_pylist()]
         yield pa.RecordBatch.from_arrays(
@@ -237,28 +237,28 @@ def _load_raw(db: duckdb.DuckDBPyConnection, scan: ConnectorScan) -> None:
     schema = pa.schema(fields)
 
     def coming() -> Iterator[pa.RecordBatch]:
-        for numbers, found in scan.batches((GIVEN, *scan.columns)):
+        for numbers, columns in scan.batches((GIVEN, *scan.columns)):
             mask = membership_mask(numbers, part_numbers)
-            filtered = {name: values.filter(mask) for name, values in found.items()}
+            filtered = {name: values.filter(mask) for name, values in columns.items()}
             rows = numbers.filter(mask)
             if len(rows):
                 values = [_as(filtered.get(c), k, len(rows)) for c, k in zip(scan.columns, kinds, strict=True)]
-                given = _places(filtered[GIVEN], scan)
-                yield pa.RecordBatch.from_arrays([rows, given, *values], schema=schema)
+                given_places = _places(filtered[GIVEN], scan)
+                yield pa.RecordBatch.from_arrays([rows, given_places, *values], schema=schema)
 
     db.register("coming", pa.RecordBatchReader.from_batches(schema, coming()))
     db.execute("CREATE OR REPLACE TEMP TABLE raw AS SELECT * FROM coming").fetchall()
     db.unregister("coming")
 
 
-def _places(given: pa.Array, scan: ConnectorScan) -> pa.Array:
+def _places(given_names: pa.Array, scan: ConnectorScan) -> pa.Array:
     """Return the positions of the columns that each operation gave and that are read."""
     places = {name: at for at, name in enumerate(scan.columns)}
-    known: dict[str | None, list[int]] = {None: []}
-    texts = plain(given).to_pylist()
+    places_of: dict[str | None, list[int]] = {None: []}
+    texts = plain(given_names).to_pylist()
     for text in set(texts) - {None}:
-        known[text] = [places[name] for name in json.loads(text) if name in places]
-    return pa.array([known[text] for text in texts], pa.list_(pa.int32()))
+        places_of[text] = [places[name] for name in json.loads(text) if name in places]
+    return pa.array([places_of[text] for text in texts], pa.list_(pa.int32()))
 
 
 def _kinds(scan: ConnectorScan) -> list[pa.DataType]:

@@ -171,14 +171,14 @@ class ConnectorRun:
     @property
     def folders(self) -> dict[Ref, list[tuple[str, SegmentTable]]]:
         """Operations that were held come first."""
-        found: dict[Ref, list[tuple[str, SegmentTable]]] = {}
-        for one in self.pending:
-            found.setdefault(one.table, []).append((one.place, pending_table(one.place)))
+        table_folders: dict[Ref, list[tuple[str, SegmentTable]]] = {}
+        for pending in self.pending:
+            table_folders.setdefault(pending.table, []).append((pending.place, pending_table(pending.place)))
         for segment in self.group:
             for table in segment.tables:
                 if counts_of(table):
-                    found.setdefault((table.schema, table.name), []).append((segment.folder, table))
-        return found
+                    table_folders.setdefault((table.schema, table.name), []).append((segment.folder, table))
+        return table_folders
 
     @property
     def tables(self) -> Mapping[Ref, TableCounts]:
@@ -199,12 +199,12 @@ class ConnectorRun:
 
     def readable(self, folder: str) -> str:
         """Return where the files of one of `folders` can be read, until the run ends."""
-        one = next((h for h in self.pending if h.place == folder), None)
-        if one is None:
+        pending = next((h for h in self.pending if h.place == folder), None)
+        if pending is None:
             return folder
         place = self.place / Path(folder).name
         if not place.is_dir():
-            opened(folder, key_of(one.key, self.salt), place)
+            opened(folder, key_of(pending.key, self.salt), place)
         return str(place)
 
     def make_pending(self, refs: frozenset[Ref]) -> None:
@@ -227,9 +227,9 @@ class ConnectorRun:
         crashpoint("connector.segment.saved.after")
         self._fresh = []
         self.pending = self.memory.pending()
-        for one in over:
-            shutil.rmtree(one.place, ignore_errors=True)
-            shutil.rmtree(self.place / Path(one.place).name, ignore_errors=True)
+        for pending in over:
+            shutil.rmtree(pending.place, ignore_errors=True)
+            shutil.rmtree(self.place / Path(pending.place).name, ignore_errors=True)
         for segment in self.group:
             shutil.rmtree(segment.folder, ignore_errors=True)
 
@@ -274,10 +274,10 @@ class _Ahead:
         except BaseException as error:
             self._put(error)
 
-    def _put(self, one: Segment | BaseException | None) -> None:
+    def _put(self, item: Segment | BaseException | None) -> None:
         while not self._stop.is_set():
             try:
-                self._ready.put(one, timeout=0.2)
+                self._ready.put(item, timeout=0.2)
                 return
             except Full:  # the one who takes them is busy with a commit
                 continue
@@ -289,31 +289,31 @@ class _Ahead:
     def next_segments(self) -> tuple[Segment, ...]:
         """Return at least one segment and all others that are ready; () at the end. Raises the connector's error once
         all segments before it were taken."""
-        found = [self._later] if self._later else []
+        segments = [self._later] if self._later else []
         self._later = None
-        if not found and self._next is not None:
+        if not segments and self._next is not None:
             raise self._next
         if self._over:
-            return tuple(found)
-        size = sum(map(_size, found))
-        while len(found) < self._most and size < GROUP_BYTES:
+            return tuple(segments)
+        size = sum(map(_size, segments))
+        while len(segments) < self._most and size < GROUP_BYTES:
             try:
-                one = self._ready.get(block=not found)
+                item = self._ready.get(block=not segments)
             except Empty:
                 break
-            if isinstance(one, BaseException):
-                self._next = one
-            if not isinstance(one, Segment):
+            if isinstance(item, BaseException):
+                self._next = item
+            if not isinstance(item, Segment):
                 self._over = True
                 break
-            if any(takes_back(one, before) for before in found):
-                self._later = one
+            if any(takes_back(item, before) for before in segments):
+                self._later = item
                 break
-            found.append(one)
-            size += _size(one)
-        if not found and self._next is not None:
+            segments.append(item)
+            size += _size(item)
+        if not segments and self._next is not None:
             raise self._next
-        return tuple(found)
+        return tuple(segments)
 
     def close(self) -> None:
         """Stop the thread before what it reads is closed: a descriptor that is closed under it may be somebody

@@ -29,7 +29,7 @@ class SeenColumn:
     """A value of it ever did."""
     silent: bool = False
     """Rows have come last without one, after others with one."""
-    found: DataType = field(default_factory=Unknown)
+    value_type: DataType = field(default_factory=Unknown)
     """Holds all values that came, where the declared type does not."""
 
 
@@ -49,16 +49,16 @@ class SeenTable:
     def table(self, ref: Ref) -> Table:
         """Return the table as a source table. Without a key the row id is the key."""
         places = {name: place for place, name in enumerate(self.key, 1)}
-        known = [name for name in (*self.key, *self.columns) if self._has_type(name)]
-        columns = (self._column(name, places.get(name, 0)) for name in dict.fromkeys(known))
-        cursor = self.cursor if self.cursor in known else None
+        names = [name for name in (*self.key, *self.columns) if self._has_type(name)]
+        columns = (self._column(name, places.get(name, 0)) for name in dict.fromkeys(names))
+        cursor = self.cursor if self.cursor in names else None
         return Table(*ref, tuple(columns) if self.key else (row_id(), *columns), cursor=cursor)
 
     def _column(self, name: str, place: int) -> Column:
         column = self.columns[name]
-        if place or column.found in (Unknown(), column.type):
+        if place or column.value_type in (Unknown(), column.type):
             return Column(name, column.type, nullable=not place, key=place)
-        return Column(name, column.found, nullable=True, note=FOUND)
+        return Column(name, column.value_type, nullable=True, note=FOUND)
 
     def _has_type(self, name: str) -> bool:
         return name in self.columns and not isinstance(self.columns[name].type, Unknown)
@@ -99,8 +99,8 @@ class SeenTables:
         first values is a change of the next look."""
         tables = {}
         for ref, table in self.tables.items():
-            known = before.tables[ref].columns if ref in before.tables else {}
-            columns = {name: c if name in known else replace(c, found=Unknown()) for name, c in table.columns.items()}
+            seen = before.tables[ref].columns if ref in before.tables else {}
+            columns = {n: c if n in seen else replace(c, value_type=Unknown()) for n, c in table.columns.items()}
             tables[ref] = replace(table, columns=columns)
         return replace(self, tables=tables)
 
@@ -119,11 +119,11 @@ class SeenTables:
         return self._named(is_first)
 
     def _named(self, is_selected: Callable[[Ref, str, SeenColumn], bool]) -> dict[Ref, frozenset[str]]:
-        found = {
+        columns = {
             ref: frozenset(name for name, c in t.columns.items() if name not in t.key and is_selected(ref, name, c))
             for ref, t in self.tables.items()
         }
-        return {ref: names for ref, names in found.items() if names}
+        return {ref: names for ref, names in columns.items() if names}
 
     def without(self, ref: Ref, column: str) -> SeenTables:
         """Return the tables without the column, as if it had never been sent."""
@@ -151,15 +151,17 @@ def _met_all(before: SeenTable | None, now: SegmentTable, *, every: bool) -> See
 
 def _merged(before: SeenTable | None, now: SegmentTable, *, every: bool) -> SeenTable:
     sent = bool(now.rows)
-    columns = {c.name: SeenColumn(c.type, c.declared, sent and _has_values(c), found=c.found) for c in now.columns}
+    columns = {
+        c.name: SeenColumn(c.type, c.declared, sent and _has_values(c), value_type=c.value_type) for c in now.columns
+    }
     if before is None:
         return SeenTable(now.key, columns, now.declared, sent, now.cursor)
-    known = {
+    remaining = {
         name: c for name, c in before.columns.items() if name in columns or not c.declared or not (sent or every)
     }  # what was declared, and is not now, has left once rows come without it
-    met = {name: _column(known.get(name), c) for name, c in columns.items()}
+    joined = {name: _column(remaining.get(name), c) for name, c in columns.items()}
     columns_after = {
-        name: _with_values(known.get(name), c, columns.get(name), now) for name, c in {**known, **met}.items()
+        name: _with_values(remaining.get(name), c, columns.get(name), now) for name, c in (remaining | joined).items()
     }
     return SeenTable(now.key, columns_after, now.declared, before.sent or sent, now.cursor)
 
@@ -184,7 +186,7 @@ def _column(before: SeenColumn | None, now: SeenColumn) -> SeenColumn:
     """Return the joined column. A declared type is final; an inferred one never becomes narrower. Integers fit into
     floats as long as they are small: a large one is an invalid value, which is better than a column of texts."""
     if before is not None and before.declared and now.declared and before.type == now.type:
-        return replace(now, found=promote(before.found, now.found))
+        return replace(now, value_type=promote(before.value_type, now.value_type))
     if before is None or now.declared:
         return now
     if isinstance(before.type, Float) and isinstance(now.type, Int):
@@ -193,7 +195,9 @@ def _column(before: SeenColumn | None, now: SeenColumn) -> SeenColumn:
 
 
 def _to_dict(ref: Ref, table: SeenTable) -> dict[str, Any]:
-    columns = [[name, str(c.type), c.declared, c.came, c.silent, str(c.found)] for name, c in table.columns.items()]
+    columns = [
+        [name, str(c.type), c.declared, c.came, c.silent, str(c.value_type)] for name, c in table.columns.items()
+    ]
     return {
         "schema": ref[0],
         "name": ref[1],
@@ -213,12 +217,12 @@ def _from_dict(document: Mapping[str, Any]) -> tuple[Ref, SeenTable]:
 
 
 def _renamed(column: str) -> str:
-    """Return a name that was kept before such names got a prefix."""
+    """Return the name of a column that was recorded before such names got a prefix."""
     return stored_name(column) if column == ROW_ID else column
 
 
 def _column_from(
-    kind: str, declared: bool, came: bool = True, silent: bool = False, found: str = "unknown"
+    kind: str, declared: bool, came: bool = True, silent: bool = False, value_type: str = "unknown"
 ) -> SeenColumn:
     """Return the column; one recorded before `came` was known counts as one with values."""
-    return SeenColumn(parse(kind), declared, came, silent, parse(found))
+    return SeenColumn(parse(kind), declared, came, silent, parse(value_type))

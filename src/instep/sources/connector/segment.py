@@ -60,7 +60,7 @@ class SegmentColumn:
     """The types of its values, if these were several."""
     empty: bool = False
     """No value of it came."""
-    found: DataType = field(default_factory=Unknown)
+    value_type: DataType = field(default_factory=Unknown)
     """Type that holds all values of a column whose declared type does not."""
 
     @property
@@ -243,7 +243,8 @@ def _document(segment: Segment) -> dict[str, Any]:
 
 def _table_document(table: SegmentTable) -> dict[str, Any]:
     columns = [
-        {**vars(c), "type": str(c.type), "met": list(map(str, c.met)), "found": str(c.found)} for c in table.columns
+        {**vars(c), "type": str(c.type), "met": list(map(str, c.met)), "value_type": str(c.value_type)}
+        for c in table.columns
     ]
     plain = asdict(replace(table, columns=(), steps=()))
     return {**plain, "columns": columns, "steps": list(map(_table_document, table.steps))}
@@ -281,5 +282,5 @@ def _table(document: Mapping[str, Any]) -> SegmentTable:
 
 
 def _column(document: Mapping[str, Any]) -> SegmentColumn:
-    types = {"type": parse(document["type"]), "found": parse(document.get("found", str(Unknown())))}
+    types = {"type": parse(document["type"]), "value_type": parse(document["value_type"])}
     return SegmentColumn(**{**document, **types, "met": tuple(map(parse, document["met"]))})

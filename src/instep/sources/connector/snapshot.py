@@ -46,28 +46,28 @@ class ConnectorSession:
         scan = ConnectorScan.from_text(chunk.query)
         db, ends = self._ends(scan)
         if scan.what == "changed":
-            yield from _in_order(scan, mixed(db, scan, loose=True), given=True) if ends.mixed else ()
+            yield from _in_order(scan, mixed(db, scan, loose=True), with_given=True) if ends.mixed else ()
             return
         numbers_read = ends.whole if scan.what == "rows" else ends.gone
         every = len(numbers_read) == ends.all
-        for numbers, found in scan.batches(scan.columns):
-            values = [found.get(c, pa.nulls(len(numbers))) for c in scan.columns]
+        for numbers, columns in scan.batches(scan.columns):
+            values = [columns.get(c, pa.nulls(len(numbers))) for c in scan.columns]
             batch = pa.RecordBatch.from_arrays(values, names=list(scan.columns))
             yield batch if every else batch.filter(membership_mask(numbers, numbers_read))
         if scan.what == "rows" and ends.mixed:
-            yield from _in_order(scan, mixed(db, scan, loose=False), given=False)
+            yield from _in_order(scan, mixed(db, scan, loose=False), with_given=False)
 
     def _ends(self, scan: ConnectorScan) -> tuple[duckdb.DuckDBPyConnection, Ends]:
-        known = (scan.table, scan.key, scan.parts)
-        if self._last is None or self._last[0] != known:
+        scanned = (scan.table, scan.key, scan.parts)
+        if self._last is None or self._last[0] != scanned:
             self._stack.close()
             db = self._stack.enter_context(in_duckdb(wrong=_failed))
-            self._last = (known, db, reduce(db, scan))
+            self._last = (scanned, db, reduce(db, scan))
         return self._last[1], self._last[2]
 
 
-def _in_order(scan: ConnectorScan, batches: Iterator[pa.RecordBatch], *, given: bool) -> Iterator[pa.RecordBatch]:
-    names = [*([GIVEN] if given else []), *scan.columns]
+def _in_order(scan: ConnectorScan, batches: Iterator[pa.RecordBatch], *, with_given: bool) -> Iterator[pa.RecordBatch]:
+    names = [*([GIVEN] if with_given else []), *scan.columns]
     for batch in batches:
         yield batch.select(names)
 
@@ -132,11 +132,11 @@ class ConnectorSnapshot:
     def _chunk(
         self, read: TableRead, key: str, what: What, columns: Sequence[str], *, noted: bool = False
     ) -> list[Chunk]:
-        found = self.folders.get(read.source.ref, ())
-        parts = tuple(SegmentScan.of(self.readable(folder), table) for folder, table in found)
+        folders = self.folders.get(read.source.ref, ())
+        parts = tuple(SegmentScan.of(self.readable(folder), table) for folder, table in folders)
         names = (*(c.name for c in source_columns(read, columns)), *((NOTES,) if noted else ()))
         scan = ConnectorScan(read.source.path, what, read.source.key, names, parts)
-        rows, size = sum(t.rows for _, t in found), sum(f.bytes for _, t in found for f in t.files)
+        rows, size = sum(t.rows for _, t in folders), sum(f.bytes for _, t in folders for f in t.files)
         return [Chunk(key, 0, scan.to_text(), rows, size, lane=read.source.path)]
 
     def place_files(self, read: TableRead) -> None:

@@ -86,8 +86,8 @@ class ConnectorSource(WholeCatalog):
         """Return the tables as the connector declares them now."""
         from instep.sources.connector.child import answer
 
-        found: Sequence[Mapping[str, Any]] = answer(self.dialect, "schema", _log)
-        return found
+        answered: Sequence[Mapping[str, Any]] = answer(self.dialect, "schema", _log)
+        return answered
 
     def test(self) -> list[Check]:
         """Create its environment, and ask it for its tables."""

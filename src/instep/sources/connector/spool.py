@@ -347,8 +347,8 @@ class Segments:
         self._child.send({"lenient": lenient})
 
     def _name(self, number: int, schema: str, name: str) -> None:
-        known = (t for t in self._declared if t.ref == (schema, name))
-        self._names[number] = next(known, None) or Declaration(schema, name)
+        declarations = (t for t in self._declared if t.ref == (schema, name))
+        self._names[number] = next(declarations, None) or Declaration(schema, name)
 
     def _report_renamed(self, table: Declaration, columns: list[Any]) -> None:
         """Warn once a sync about each column that is stored under another name."""

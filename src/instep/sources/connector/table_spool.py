@@ -84,7 +84,7 @@ class _SpooledColumn:
     wide: bool = False
     came: bool = False
     met: dict[DataType, None] = field(default_factory=dict)
-    found: DataType = field(default_factory=Unknown)
+    value_type: DataType = field(default_factory=Unknown)
 
     @property
     def stored(self) -> DataType:
@@ -141,11 +141,11 @@ class TableSpool:
         column that was inferred has another type in it."""
         if self._writes and (later._counts[DELETE] or later._counts[UPDATE] or later.truncates):
             return False
-        for name, seen in later._seen.items():
-            known = self._seen.get(name)
-            if known is None or name in self._declaration.types or Unknown() in (known.type, seen.type):
+        for name, later_column in later._seen.items():
+            column = self._seen.get(name)
+            if column is None or name in self._declaration.types or Unknown() in (column.type, later_column.type):
                 continue
-            if known.type != seen.type:
+            if column.type != later_column.type:
                 return False
         return True
 
@@ -157,12 +157,14 @@ class TableSpool:
         if (telling := later._telling()) != self._reported:
             self._steps.append(later._step())
             self._reported = telling
-        for name, seen in later._seen.items():
-            known = self._seen.setdefault(name, _SpooledColumn(seen.type))
-            known.type = seen.type if isinstance(known.type, Unknown) else known.type
-            known.invalid_values, known.wide = known.invalid_values + seen.invalid_values, known.wide or seen.wide
-            known.came, known.met = known.came or seen.came, known.met | seen.met
-            known.found = promote(known.found, seen.found)
+        for name, later_column in later._seen.items():
+            column = self._seen.setdefault(name, _SpooledColumn(later_column.type))
+            column.type = later_column.type if isinstance(column.type, Unknown) else column.type
+            column.invalid_values += later_column.invalid_values
+            column.wide |= later_column.wide
+            column.came |= later_column.came
+            column.met |= later_column.met
+            column.value_type = promote(column.value_type, later_column.value_type)
         self._waiting += later._waiting
         self._counts += later._counts
         self.truncates += later.truncates
@@ -177,7 +179,7 @@ class TableSpool:
     def _telling(self) -> tuple[object, ...]:
         """Return a value that differs between steps."""
         kinds = (self._counts[UPSERT] > 0, self._counts[UPDATE] > 0, self._counts[DELETE] > 0)
-        return (*kinds, *((name, seen.type, seen.came, seen.found) for name, seen in self._seen.items()))
+        return (*kinds, *((name, seen.type, seen.came, seen.value_type) for name, seen in self._seen.items()))
 
     def _step(self) -> SegmentTable:
         """Return the table as it was told by this part alone, without its rows."""
@@ -208,7 +210,7 @@ class TableSpool:
         for name, kinds in frame.head.get("found", {}).items():
             seen = self._seen[stored_name(name)]
             for kind in kinds:
-                seen.found, _ = join(promote(seen.found, seen.type), False, type_of(kind), kind == "q")
+                seen.value_type, _ = join(promote(seen.value_type, seen.type), False, type_of(kind), kind == "q")
         self._waiting.append(batch)
         self._counts += counts
         self._add_size(batch.rows, batch.bytes)
@@ -219,8 +221,12 @@ class TableSpool:
         operations = next(parts)
         counts = Counter(operations.tobytes())
         own = [_array(pa.int8(), operations, rows), _array(pa.int64(), next(parts), rows)]
-        given = frame.head.get("given")
-        own.append(pa.nulls(rows, _GIVEN) if given is None else _updated_columns(given, own[0], next(parts), rows))
+        given_columns = frame.head.get("given")
+        own.append(
+            pa.nulls(rows, _GIVEN)
+            if given_columns is None
+            else _updated_columns(given_columns, own[0], next(parts), rows)
+        )
         own.append(_records(frame.head.get("first"), rows))
         own.append(_notes(frame.head.get("notes"), rows))
         columns = {}
@@ -248,8 +254,8 @@ class TableSpool:
             self._written.append((path, columns))
             self._writer = _writer(self._folder / path, _schema(columns))
         own = [pa.chunked_array([b.own[n] for b in self._waiting], f.type) for n, f in enumerate(_OWN)]
-        found = [pa.chunked_array([_values(b, name, kind) for b in self._waiting]) for name, kind in columns]
-        self._writer.write_table(pa.Table.from_arrays([*own, *found], schema=_schema(columns)))
+        values = [pa.chunked_array([_values(b, name, kind) for b in self._waiting]) for name, kind in columns]
+        self._writer.write_table(pa.Table.from_arrays([*own, *values], schema=_schema(columns)))
         self._waiting, self._rows, self._bytes = [], 0, 0
         if (self._folder / self._written[-1][0]).stat().st_size >= _FILE_BYTES:
             self._close()
@@ -296,7 +302,15 @@ class TableSpool:
             met = tuple(seen.met) if len(seen.met) > 1 else ()
             invalid_values, nullable = seen.invalid_values, name not in key
             yield SegmentColumn(
-                name, seen.type, name in types, not nullable, nullable, invalid_values, met, not seen.came, seen.found
+                name,
+                seen.type,
+                name in types,
+                not nullable,
+                nullable,
+                invalid_values,
+                met,
+                not seen.came,
+                seen.value_type,
             )
 
 
@@ -350,8 +364,8 @@ def _rewrite(path: Path, had: Sequence[tuple[str, DataType]], columns: Sequence[
         for group in range(file.num_row_groups):
             table = file.read_row_group(group)
             own = [table.column(f.name).cast(f.type) for f in _OWN]
-            found = [_again(table, name, before.get(name), kind) for name, kind in columns]
-            writer.write_table(pa.Table.from_arrays([*own, *found], schema=_schema(columns)))
+            values = [_again(table, name, before.get(name), kind) for name, kind in columns]
+            writer.write_table(pa.Table.from_arrays([*own, *values], schema=_schema(columns)))
     draft.rename(path)
 
 

@@ -191,11 +191,11 @@ def _placed(array: pa.Array, parts: Sequence[Values], places: memoryview, rows: 
     index = pa.nulls(rows, pa.int64())
     begin = 0
     for number, part in enumerate(parts, 1):
-        here = pc.equal(place, number)
-        if here.true_count != len(part.array):
+        in_part = pc.equal(place, number)
+        if in_part.true_count != len(part.array):
             raise pa.ArrowInvalid("a part has another number of rows")
-        inside = pc.add(pc.subtract(pc.cumulative_sum(here.cast(pa.int64())), 1), begin)
-        index = pc.if_else(here, inside, index)
+        inside = pc.add(pc.subtract(pc.cumulative_sum(in_part.cast(pa.int64())), 1), begin)
+        index = pc.if_else(in_part, inside, index)
         begin += len(part.array)
     if pc.sum(pc.equal(place, 0)).as_py() not in (None, rows - begin):
         raise pa.ArrowInvalid("a row is in no part")

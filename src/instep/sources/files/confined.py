@@ -18,14 +18,14 @@ def open_below(folder: str, path: str) -> int:
     *folders, name = PurePath(os.path.realpath(path)).relative_to(root).parts or ("",)
     place = os.open(root, _FOLDER)
     try:
-        for one in folders:
-            inner = os.open(one, _FOLDER | os.O_NOFOLLOW, dir_fd=place)
+        for part in folders:
+            inner = os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=place)
             os.close(place)
             place = inner
-        found = os.open(name, _FILE | os.O_NOFOLLOW, dir_fd=place)
+        opened = os.open(name, _FILE | os.O_NOFOLLOW, dir_fd=place)
     finally:
         os.close(place)
-    if not stat.S_ISREG(os.fstat(found).st_mode):
-        os.close(found)
+    if not stat.S_ISREG(os.fstat(opened).st_mode):
+        os.close(opened)
         raise ValueError(f"{path} is not a file")
-    return found
+    return opened

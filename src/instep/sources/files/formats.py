@@ -49,13 +49,13 @@ def divided(
 def _parts(file: Any, size: int, quote: bytes) -> Iterator[FilePart]:
     """Yield parts that end with a line; none if the file holds a quote, a lone carriage return or blank lines."""
     start = lines = before = 0
-    at, found = 0, []
+    at, parts = 0, []
     last = b"\n"
     while block := file.read(_BLOCK):
         if (quote and quote in block) or _has_irregular_lines(last + block):
             return
         if at + len(block) - start >= PART_BYTES and (cut := block.rfind(b"\n") + 1):
-            found.append(FilePart(start, at + cut, before, bytes=at + cut - start))
+            parts.append(FilePart(start, at + cut, before, bytes=at + cut - start))
             lines += block.count(b"\n", 0, cut)
             start, before = at + cut, lines
             lines += block.count(b"\n", cut)
@@ -65,8 +65,8 @@ def _parts(file: Any, size: int, quote: bytes) -> Iterator[FilePart]:
     if last == b"\r":
         return
     if start < size:
-        found.append(FilePart(start, size, before, bytes=size - start))
-    yield from found
+        parts.append(FilePart(start, size, before, bytes=size - start))
+    yield from parts
 
 
 def _has_irregular_lines(text: bytes) -> bool:

@@ -45,18 +45,18 @@ _MICROSECONDS = pa.int64(), -62_135_596_800_000_000, 253_402_300_799_999_999
 def infer(texts: pa.Array, before: DataType, *, numbers: bool = True) -> DataType:
     """Return `before` joined with the type of these texts (null: no value). Without `numbers` only dates and times
     are told from other text: where a number would not be written as text."""
-    rest = texts.drop_null()
+    remaining = texts.drop_null()
     kind = before
     patterns = _NUMBERS + _MOMENTS if numbers else _MOMENTS
     for pattern, find, _ in sorted(patterns, key=lambda p: p[2] is not type(before)):
-        if isinstance(kind, String) or not len(rest):
+        if isinstance(kind, String) or not len(remaining):
             break
-        same = pc.match_substring_regex(rest, pattern)
+        same = pc.match_substring_regex(remaining, pattern)
         if same.true_count:
-            found = rest.filter(same)
-            kind = join(kind, find(found))
-            rest = rest.filter(pc.invert(same)) if len(found) < len(rest) else rest.slice(0, 0)
-    return kind if isinstance(kind, String) or not len(rest) else String()
+            matching = remaining.filter(same)
+            kind = join(kind, find(matching))
+            remaining = remaining.filter(pc.invert(same)) if len(matching) < len(remaining) else remaining.slice(0, 0)
+    return kind if isinstance(kind, String) or not len(remaining) else String()
 
 
 def join(a: DataType, b: DataType) -> DataType:
@@ -172,11 +172,11 @@ def _arrow(kind: DataType) -> pa.DataType:
 
 def range_mask(values: pa.Array, kind: DataType, lower: str | None, upper: str | None) -> pa.Array:
     """Return a mask of the values between two bounds, both included, which are texts; NULL is between none."""
-    found = comparable(values, kind)
-    mask = found.is_valid()
+    comparable_values = comparable(values, kind)
+    mask = comparable_values.is_valid()
     for bound, compare in ((lower, pc.greater_equal), (upper, pc.less_equal)):
         if bound is not None:
-            mask = pc.and_(mask, pc.fill_null(compare(found, _bound(bound, kind)), False))
+            mask = pc.and_(mask, pc.fill_null(compare(comparable_values, _bound(bound, kind)), False))
     return mask
 
 

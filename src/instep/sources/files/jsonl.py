@@ -33,10 +33,10 @@ def inspect(stream: Any, options: FileOptions, reserved: Sequence[str], name: st
         names = dict.fromkeys(n for o in objects for n in o)
         for column in names:
             kinds[column] = _kind([o.get(column) for o in objects], kinds.get(column, NOTHING))
-    found = distinct(list(kinds), reserved)
+    column_names = distinct(list(kinds), reserved)
     columns = tuple(
         FileColumn(n, kinds[stored_name], "json", note, stored_name if note else "")
-        for stored_name, (n, note) in zip(kinds, found, strict=True)
+        for stored_name, (n, note) in zip(kinds, column_names, strict=True)
     )
     return FileShape(columns, rows, refused)
 
@@ -57,20 +57,20 @@ def _records(
     """Yield (line numbers, objects, lines that are none) of some thousand lines at a time; blank lines are skipped."""
     texts = io.TextIOWrapper(stream, encoding=_encoding(options), errors="surrogateescape", newline="\n")
     try:
-        for some in _some(texts):
+        for lines in _some(texts):
             numbers: list[int] = []
             objects: list[dict[str, Any]] = []
             bad: list[RefusedRecord] = []
-            for text in some:
+            for text in lines:
                 line += 1
                 if not (text := text.strip()):
                     continue
-                found = _parsed(text)
-                if isinstance(found, dict):
+                parsed = _parsed(text)
+                if isinstance(parsed, dict):
                     numbers.append(line)
-                    objects.append(found)
+                    objects.append(parsed)
                 else:
-                    bad.append(RefusedRecord(line, text.encode("utf-8", "replace").decode(), found))
+                    bad.append(RefusedRecord(line, text.encode("utf-8", "replace").decode(), parsed))
             yield numbers, objects, bad
     except (UnicodeError, LookupError, EOFError, OSError) as error:
         raise ReadError(
@@ -80,15 +80,15 @@ def _records(
 
 def _some(texts: Iterable[str]) -> Iterator[list[str]]:
     """Yield the lines, as many at a time as a batch has rows or characters."""
-    found, size = list[str](), 0
+    lines, size = list[str](), 0
     for text in texts:
-        found.append(text)
+        lines.append(text)
         size += len(text)
-        if len(found) >= BATCH_ROWS or size >= BATCH_CHARACTERS:
-            yield found
-            found, size = [], 0
-    if found:
-        yield found
+        if len(lines) >= BATCH_ROWS or size >= BATCH_CHARACTERS:
+            yield lines
+            lines, size = [], 0
+    if lines:
+        yield lines
 
 
 def _encoding(options: FileOptions) -> str:
@@ -103,14 +103,14 @@ def _parsed(text: str) -> dict[str, Any] | str:
     try:
         if not text.isascii():
             text.encode()
-        found = _decode(text)
+        value = _decode(text)
         if "\\u" in text:
-            json.dumps(found, ensure_ascii=False).encode()
+            json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         return "bytes or characters that are no text"
     except (ValueError, RecursionError) as error:
         return f"not JSON: {error}"
-    return found if isinstance(found, dict) else f"a JSON {type(found).__name__} and no object"
+    return value if isinstance(value, dict) else f"a JSON {type(value).__name__} and no object"
 
 
 def _kind(values: Sequence[Any], kind: DataType) -> DataType:

@@ -81,15 +81,14 @@ def listing(config: FilesConfig, now: float | None = None) -> FileListing:
     files: dict[str, list[FileState]] = {}
     unsettled: dict[str, list[FileState]] = {}
     unread: dict[str, list[FileState]] = {}
-    for state, modified in sorted(_all(config, place), key=lambda found: found[0].name):
+    for state, modified in sorted(_all(config, place), key=lambda entry: entry[0].name):
         table = table_of(config, state)
         if table is None:
             if (name := _unread_table(config, state)) is not None and config.is_selected(name):
                 unread.setdefault(name, []).append(state)
         elif config.is_selected(table):
             (files if modified <= latest else unsettled).setdefault(table, []).append(state)
-    found = ({t: tuple(f) for t, f in some.items()} for some in (files, unsettled, unread))
-    return FileListing(*found)
+    return FileListing(*({t: tuple(f) for t, f in lists.items()} for lists in (files, unsettled, unread)))
 
 
 def _unread_table(config: FilesConfig, file: FileState) -> str | None:
@@ -121,8 +120,8 @@ def _all(config: FilesConfig, place: StorageFolder) -> Iterable[tuple[FileState,
         filesystem, root = place.resolve("")
         root = root.rstrip("/")
         _check_folder(config, filesystem, root)
-        found = _stored_files(filesystem, root) if place.local is None else _local_files(config, root)
-    for name, size, modified in found:
+        files = _stored_files(filesystem, root) if place.local is None else _local_files(config, root)
+    for name, size, modified in files:
         if not _is_hidden(name):
             yield FileState(name, size, str(modified)), (modified or 0) / 1e9
 
@@ -145,7 +144,7 @@ def _stored_files(filesystem: Any, root: str) -> list[_Found]:
 def _local_files(config: FilesConfig, root: str) -> list[_Found]:
     """Return the files of a folder of this machine. A folder that several links lead to, or a link within itself, is
     read once, under its own name if that is below the root."""
-    found, linked, seen = list[_Found](), deque[str](), set[tuple[int, int]]()
+    files, linked, seen = list[_Found](), deque[str](), set[tuple[int, int]]()
     waiting = deque([root])
     while waiting or linked:
         folder = (waiting or linked).popleft()
@@ -160,8 +159,8 @@ def _local_files(config: FilesConfig, root: str) -> list[_Found]:
             if stat.S_ISDIR(state.st_mode):
                 (linked if entry.is_symlink() else waiting).append(entry.path)
             elif stat.S_ISREG(state.st_mode) and _has_name(config, root, entry.path):
-                found.append((entry.path.removeprefix(root).lstrip("/"), state.st_size, state.st_mtime_ns))
-    return found
+                files.append((entry.path.removeprefix(root).lstrip("/"), state.st_size, state.st_mtime_ns))
+    return files
 
 
 def _identity(folder: str) -> tuple[int, int] | None:
@@ -216,8 +215,8 @@ def _check_folder(config: FilesConfig, filesystem: Any, root: str) -> None:
     will do."""
     from pyarrow import fs
 
-    found = filesystem.get_file_info(root)
-    if config.folder.local is not None and found.type != fs.FileType.Directory:
+    info = filesystem.get_file_info(root)
+    if config.folder.local is not None and info.type != fs.FileType.Directory:
         raise ConnectError(
             f"{config.path} is not a folder", hint="check `path`; relative paths start at the project folder"
         )
@@ -255,8 +254,8 @@ def _place_of(config: FilesConfig, file: FileState) -> str | None:
     """Return the table of a file by its path alone, None if the glob of `tables` leaves it out."""
     if config.tables:
         return _glob(config.tables).table_of(file.name)
-    folder, _, rest = file.name.partition("/")
-    return folder if rest else stem(file)
+    folder, _, remainder = file.name.partition("/")
+    return folder if remainder else stem(file)
 
 
 def stem(file: FileState) -> str:

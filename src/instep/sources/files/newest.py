@@ -89,8 +89,8 @@ class HashPlaces:
             for rows in slices(batches):
                 db.register("coming", rows)
                 hashes = key_hashes(pa.schema(list(rows.schema)[:-1]))
-                found = db.sql(f"SELECT a, b, place FROM (SELECT {hashes}, place FROM coming) WHERE NOT absent")
-                yield from found.to_arrow_table().combine_chunks().to_batches()
+                hashed = db.sql(f"SELECT a, b, place FROM (SELECT {hashes}, place FROM coming) WHERE NOT absent")
+                yield from hashed.to_arrow_table().combine_chunks().to_batches()
                 db.unregister("coming")
 
 
@@ -120,8 +120,8 @@ def superseded_lines(
     if session is not None:
         from instep.spark.fold import superseded_on_spark
 
-        found = superseded_on_spark(session, scan, HashPlaces(), pack_lines, SEGMENT_BITS)
-        return SupersededLines({n: bits for n, _, bits in found}, sum(count for _, count, _ in found))
+        segments = superseded_on_spark(session, scan, HashPlaces(), pack_lines, SEGMENT_BITS)
+        return SupersededLines({n: bits for n, _, bits in segments}, sum(count for _, count, _ in segments))
     return _found_here(scan)
 
 

@@ -69,23 +69,23 @@ def pieces(file: Any, shape: FileShape, part: FilePart | None, columns: Sequence
     for batch in parquet.iter_batches(
         _batch_rows(parquet.metadata, groups), row_groups=list(groups), columns=roots if single else None
     ):
-        there = {name: place for place, name in enumerate(batch.schema.names)}
-        found = [there[name] for name in roots] if single else places
-        arrays = {shape.columns[at].name: batch.column(place) for at, place in zip(places, found, strict=True)}
+        positions = {name: place for place, name in enumerate(batch.schema.names)}
+        in_batch = [positions[name] for name in roots] if single else places
+        arrays = {shape.columns[at].name: batch.column(place) for at, place in zip(places, in_batch, strict=True)}
         yield Piece(arrays, pa.array(range(line, line + len(batch)), pa.int64()))
         line += len(batch)
 
 
 def _typed(kind: pa.DataType, name: str) -> tuple[DataType, str, str]:
     """Return (the type, the file's own name of it, a note)."""
-    found = data_type(kind)
-    note = f"{kind} is kept as {found}" if _is_looser(kind, found) else ""
-    return found, str(kind), "; ".join(filter(None, (name, note)))
+    column_type = data_type(kind)
+    note = f"{kind} is kept as {column_type}" if _is_looser(kind, column_type) else ""
+    return column_type, str(kind), "; ".join(filter(None, (name, note)))
 
 
-def _is_looser(kind: pa.DataType, found: DataType) -> bool:
+def _is_looser(kind: pa.DataType, column_type: DataType) -> bool:
     text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
-    return isinstance(found, String | Json) and not text and not types.is_dictionary(kind)
+    return isinstance(column_type, String | Json) and not text and not types.is_dictionary(kind)
 
 
 def data_type(kind: pa.DataType) -> DataType:
@@ -111,7 +111,7 @@ def data_type(kind: pa.DataType) -> DataType:
         return Struct(tuple(Field(f.name, data_type(f.type)) for f in kind))
     if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
         return Binary()
-    return next((found for test, found in _SIMPLE if test(kind)), Json() if types.is_nested(kind) else String())
+    return next((result for test, result in _SIMPLE if test(kind)), Json() if types.is_nested(kind) else String())
 
 
 _SIMPLE: tuple[tuple[Any, DataType], ...] = (

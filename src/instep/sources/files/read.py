@@ -76,42 +76,42 @@ def inspect_folder(
     """Return what the folder holds now. New and changed files are read once and recorded; many bytes of them by tasks
     of the session that `start` gives."""
     listed = listing(config, now)
-    known = _by_path(records.of(config.name))
-    found = {table: _known(config, table, files, known) for table, files in listed.files.items()}
-    fresh = [(t, f) for t, files in listed.files.items() for f in files if f.name not in found[t]]
+    history = _by_path(records.of(config.name))
+    inspected = {table: _known(config, table, files, history) for table, files in listed.files.items()}
+    fresh = [(t, f) for t, files in listed.files.items() for f in files if f.name not in inspected[t]]
     broken: dict[str, str] = {}
     shapes = _inspected(config, fresh, broken, start)
     if shapes:
         new = [_record(config, table, state, shape) for (table, state), shape in shapes]
         added = records.add(config.name, new)
         for (table, state), _ in shapes:
-            found[table][state.name] = added[state.name]
-            known[state.name] = (*known.get(state.name, ()), added[state.name])
+            inspected[table][state.name] = added[state.name]
+            history[state.name] = (*history.get(state.name, ()), added[state.name])
     for table, files in listed.unsettled.items():
-        if again := [f.name for f in files if f.name in known]:
+        if again := [f.name for f in files if f.name in history]:
             broken[table] = f"{again[0]} is being written: it is read once it has not changed for {config.settle:g} s"
-    tables = {t: _files(config, t, files, found[t]) for t, files in listed.files.items() if t not in broken}
-    return SeenFiles(tables, broken, listed.unsettled, known, listed.unread)
+    tables = {t: _files(config, t, files, inspected[t]) for t, files in listed.files.items() if t not in broken}
+    return SeenFiles(tables, broken, listed.unsettled, history, listed.unread)
 
 
 def _by_path(seen: Sequence[SeenFile]) -> dict[str, tuple[SeenFile, ...]]:
-    found: dict[str, tuple[SeenFile, ...]] = {}
-    for one in seen:
-        found[one.path] = (*found.get(one.path, ()), one)
-    return found
+    by_path: dict[str, tuple[SeenFile, ...]] = {}
+    for file in seen:
+        by_path[file.path] = (*by_path.get(file.path, ()), file)
+    return by_path
 
 
 def _known(
-    config: FilesConfig, table: str, files: Sequence[FileState], known: Mapping[str, tuple[SeenFile, ...]]
+    config: FilesConfig, table: str, files: Sequence[FileState], history: Mapping[str, tuple[SeenFile, ...]]
 ) -> dict[str, SeenFile]:
     """Return the known files by path, if their newest version was inspected under the same options."""
     digest = _digest(config, table)
-    found = {}
+    known_files = {}
     for state in files:
-        last = known[state.name][-1] if state.name in known else None
+        last = history[state.name][-1] if state.name in history else None
         if last and (last.size, last.version, last.options) == (state.size, state.version, digest):
-            found[state.name] = last
-    return found
+            known_files[state.name] = last
+    return known_files
 
 
 def _digest(config: FilesConfig, table: str) -> str:
@@ -137,7 +137,7 @@ def _inspected(
 
         session = start()
         parts = [InspectPart(config, part) for part in _parted(fresh, TASKS_PER_CORE * cores(session))]
-        shapes = [shape for found in run_parts(session, inspect_files, parts, what="look at files") for shape in found]
+        shapes = [shape for part in run_parts(session, inspect_files, parts, what="look at files") for shape in part]
     else:
         with ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="inspect") as pool:
             shapes = list(pool.map(lambda file: _inspect(config, file), fresh))
@@ -149,14 +149,14 @@ def _inspected(
 
 def _parted(fresh: Sequence[tuple[str, FileState]], parts: int) -> list[tuple[tuple[str, FileState], ...]]:
     """Divide files that follow one another into about so many parts of the same size."""
-    share, found, size = sum(f.size for _, f in fresh) / parts, [list[tuple[str, FileState]]()], 0
-    for one in fresh:
-        if found[-1] and size + one[1].size > share:
-            found.append([])
+    share, groups, size = sum(f.size for _, f in fresh) / parts, [list[tuple[str, FileState]]()], 0
+    for file in fresh:
+        if groups[-1] and size + file[1].size > share:
+            groups.append([])
             size = 0
-        found[-1].append(one)
-        size += one[1].size
-    return [tuple(part) for part in found]
+        groups[-1].append(file)
+        size += file[1].size
+    return [tuple(part) for part in groups]
 
 
 @dataclass(frozen=True)
@@ -189,11 +189,12 @@ def _record(config: FilesConfig, table: str, state: FileState, shape: FileShape)
 
 
 def _files(
-    config: FilesConfig, table: str, files: Sequence[FileState], found: Mapping[str, SeenFile]
+    config: FilesConfig, table: str, files: Sequence[FileState], inspected: Mapping[str, SeenFile]
 ) -> tuple[File, ...]:
     setting = config.options_of(table).format
-    made = [File(f, found[f.name].number, f.format(setting), FileShape.from_dict(found[f.name].shape)) for f in files]
-    return tuple(sorted(made, key=lambda f: f.number))
+    seen = [(f, inspected[f.name]) for f in files]
+    versions = (File(f, s.number, f.format(setting), FileShape.from_dict(s.shape)) for f, s in seen)
+    return tuple(sorted(versions, key=lambda f: f.number))
 
 
 FilePiece = tuple[File, FilePart | None]
@@ -219,7 +220,7 @@ class FileScan:
         ]
         where = None if self.where is None else [self.where[0], str(self.where[1]), *self.where[2:]]
         columns = {name: str(kind) for name, kind in self.columns.items()}
-        lines = [{str(n): b64encode(bits).decode() for n, bits in one.items()} for one in self.superseded]
+        lines = [{str(n): b64encode(bits).decode() for n, bits in part.items()} for part in self.superseded]
         document = {"table": self.table, "columns": columns, "files": files, "where": where, "superseded": lines}
         return json.dumps(document)
 
@@ -235,7 +236,7 @@ class FileScan:
         )
         where = document["where"] and (document["where"][0], parse(document["where"][1]), *document["where"][2:])
         columns = {name: parse(kind) for name, kind in document["columns"].items()}
-        superseded = tuple({int(n): b64decode(bits) for n, bits in one.items()} for one in document["superseded"])
+        superseded = tuple({int(n): b64decode(bits) for n, bits in part.items()} for part in document["superseded"])
         return cls(document["table"], columns, files, where, superseded)
 
 
@@ -277,8 +278,7 @@ class FilesReader:
         self, scan: FileScan, file: File, part: FilePart | None, superseded: Mapping[int, bytes]
     ) -> Iterator[Piece]:
         columns = {*scan.columns, *([scan.where[0]] if scan.where else [])}
-        for found in records(self.config, scan.table, file, part, columns):
-            piece = found
+        for piece in records(self.config, scan.table, file, part, columns):
             if superseded:
                 lines = np.asarray(piece.lines.cast(pa.int64()))
                 piece = piece.filter(pa.array(~among(lines, superseded)))

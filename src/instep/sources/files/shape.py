@@ -112,14 +112,14 @@ class SupersededLines:
 
 def among(lines: Numbers, segments: Mapping[int, bytes]) -> Mask:
     """Return which lines of a file are in its segments."""
-    found, of = np.zeros(len(lines), dtype=np.bool_), lines >> SEGMENT_BITS
-    for number in np.unique(of).tolist():
+    mask, segment_numbers = np.zeros(len(lines), dtype=np.bool_), lines >> SEGMENT_BITS
+    for number in np.unique(segment_numbers).tolist():
         if (bits := segments.get(number)) is not None:
-            own = of == number
-            found[own] = np.unpackbits(np.frombuffer(zlib.decompress(bits), np.uint8))[
+            own = segment_numbers == number
+            mask[own] = np.unpackbits(np.frombuffer(zlib.decompress(bits), np.uint8))[
                 lines[own] - (number << SEGMENT_BITS)
             ]
-    return found
+    return mask
 
 
 def pack_lines(places: Numbers) -> bytes:
@@ -131,8 +131,8 @@ def pack_lines(places: Numbers) -> bytes:
 
 def distinct(names: Sequence[str | None], reserved: Sequence[str] = ()) -> list[tuple[str, str]]:
     """Return (a distinct name, a note) for each header: a second `a` is `a_2`, one without a name is `column_3`."""
-    taken = {n for n in names if n}
-    found: list[tuple[str, str]] = []
+    file_names = {n for n in names if n}
+    renamed: list[tuple[str, str]] = []
     used: set[str] = set()
     for at, stored_name in enumerate(names, 1):
         name, note = (stored_name, "") if stored_name else (f"column_{at}", f"column {at} has no name in the file")
@@ -140,9 +140,9 @@ def distinct(names: Sequence[str | None], reserved: Sequence[str] = ()) -> list[
             name, note = f"src_{name}", f"{name} in the file"
         number = 2
         while name in used:
-            if (next_name := f"{stored_name or name}_{number}") not in taken | used:
+            if (next_name := f"{stored_name or name}_{number}") not in file_names | used:
                 name, note = next_name, f"the {number}. column {stored_name} of the file"
             number += 1
         used.add(name)
-        found.append((name, note))
-    return found
+        renamed.append((name, note))
+    return renamed

@@ -54,11 +54,11 @@ def table_of_files(config: FilesConfig, name: str, files: Sequence[File]) -> Tab
     """Return the table, its columns in the order in which they were first seen; raises ReadError if the declared key
     is missing."""
     options = config.options_of(name)
-    found: dict[str, list[tuple[File, FileColumn]]] = {}
+    by_name: dict[str, list[tuple[File, FileColumn]]] = {}
     for file in files:
         for column in file.shape.columns:
-            found.setdefault(column.name, []).append((file, column))
-    columns = [_column(column, seen, options) for column, seen in found.items()]
+            by_name.setdefault(column.name, []).append((file, column))
+    columns = [_column(column, seen, options) for column, seen in by_name.items()]
     own = [Column(n, METADATA[n], native="file") for n in config.metadata]
     return Table(SCHEMA, name, tuple(_keyed([*columns, *own], name, options)))
 
@@ -176,10 +176,10 @@ class FilesSource(WholeCatalog):
         """List the folder and look at each table's files."""
         try:
             with self.snapshot() as snapshot:
-                found, seen = snapshot.discover(), snapshot.seen
+                discovery, seen = snapshot.discover(), snapshot.seen
         except InstepError as error:
             return [Check("list the folder", False, error.message, error.hint)]
-        count, tables = sum(map(len, seen.tables.values())), len(found.catalog.tables)
+        count, tables = sum(map(len, seen.tables.values())), len(discovery.catalog.tables)
         hint = "" if tables else "check `path`, `tables`, `include` and `exclude`"
         waiting = [f"{f.name} is being written" for files in seen.waiting.values() for f in files]
         return [
@@ -187,9 +187,12 @@ class FilesSource(WholeCatalog):
             Check("list tables", bool(tables), f"{tables} tables", hint),
             *(
                 Check(f"read {'.'.join(ref)}", False, why, "repair it, or `exclude` the table")
-                for ref, why in found.denied.items()
+                for ref, why in discovery.denied.items()
             ),
-            *(Check(f"read all of {object_path(ref)}", False, why, needed=False) for ref, why in found.unread.items()),
+            *(
+                Check(f"read all of {object_path(ref)}", False, why, needed=False)
+                for ref, why in discovery.unread.items()
+            ),
         ]
 
     @contextmanager
@@ -209,7 +212,7 @@ class FilesSnapshot:
     @cached_property
     def _tables(self) -> tuple[dict[tuple[str, str], Table], dict[tuple[str, ...], str]]:
         """(tables that can be read, why others cannot be)."""
-        found: dict[tuple[str, str], Table] = {}
+        tables: dict[tuple[str, str], Table] = {}
         denied: dict[tuple[str, ...], str] = {(SCHEMA, name): why for name, why in self.seen.broken.items()}
         for name, files in self.seen.tables.items():
             try:
@@ -218,14 +221,14 @@ class FilesSnapshot:
                 denied[SCHEMA, name] = error_line(error)
                 continue
             if any(f.shape.columns for f in files):
-                found[table.ref] = table
+                tables[table.ref] = table
             elif none := next((f for f in files if f.shape.refused), None):
                 denied[SCHEMA, name] = _without_rows(none)
         for name, unread in self.seen.unread.items():
-            there = {*self.seen.tables, *self.seen.broken, *self.seen.waiting}
-            if name not in there and any(UNREAD_DATA.fullmatch(s) for f in unread for s in f.suffixes):
+            known_names = {*self.seen.tables, *self.seen.broken, *self.seen.waiting}
+            if name not in known_names and any(UNREAD_DATA.fullmatch(s) for f in unread for s in f.suffixes):
                 denied[SCHEMA, name] = unread_text(unread)
-        return found, denied
+        return tables, denied
 
     def discover(self) -> Discovery:
         tables, denied = self._tables
@@ -274,13 +277,13 @@ class FilesSnapshot:
     def _superseded(self, table: Table, files: Sequence[File]) -> SupersededLines:
         """Return the lines that do not count; the keys of the same files are read once."""
         key = {k: table.by_name[k].type for k in table.key}
-        known = (table.name, tuple(key.items()), tuple(f.number for f in files))
-        if known not in self._found:
+        key_of_files = (table.name, tuple(key.items()), tuple(f.number for f in files))
+        if key_of_files not in self._found:
             start = self.source.start
             large = start is not None and sum(f.state.size for f in files) > INSPECT_BYTES
             session = start() if large and start is not None else None
-            self._found[known] = superseded_lines(self.config, table.name, files, key, session)
-        return self._found[known]
+            self._found[key_of_files] = superseded_lines(self.config, table.name, files, key, session)
+        return self._found[key_of_files]
 
     @property
     def reason_not_repeatable(self) -> str:

@@ -37,8 +37,8 @@ class FileGlob:
         """Return the table of a path, None if the glob does not fit it."""
         wild = sum(part in _WORDS and part != "?" for part in self._parts)
         if wild <= 3 or len(name) ** wild <= MOST_TRIES:
-            found = self._expression.fullmatch(name)
-            return found["table"] if found else None
+            match = self._expression.fullmatch(name)
+            return match["table"] if match else None
         return self._walked(name)
 
     @cached_property

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 
 from instep.errors import ReadError, SourceLost
 from instep.schema.catalog.catalog import Column, Table
@@ -58,8 +59,8 @@ def places(connection: JdbcConnection, config: JdbcConfig) -> list[JdbcPlace]:
 
 def _all(connection: JdbcConnection) -> list[str]:
     """Return every schema but those of the system; for a login that has none of its own."""
-    found = (row[0] for row in connection.table(connection.metadata().getSchemas(), 1))
-    return [name for name in found if name and name.upper() not in ("INFORMATION_SCHEMA", "SYS", "SYSTEM")]
+    names = (row[0] for row in connection.table(connection.metadata().getSchemas(), 1))
+    return [name for name in names if name and name.upper() not in ("INFORMATION_SCHEMA", "SYS", "SYSTEM")]
 
 
 Denied = dict[tuple[str, ...], str]
@@ -68,8 +69,8 @@ Denied = dict[tuple[str, ...], str]
 def tables(connection: JdbcConnection, config: JdbcConfig) -> tuple[list[Table], Denied]:
     """Return (the selected tables of all places, why the driver cannot describe others)."""
     is_selected, denied = selects(config.include, config.exclude), Denied()
-    found = [t for place in places(connection, config) for t in _tables(connection, config, place, is_selected, denied)]
-    return found, denied
+    listed = (_tables(connection, config, place, is_selected, denied) for place in places(connection, config))
+    return list(chain.from_iterable(listed)), denied
 
 
 def _tables(
@@ -83,19 +84,19 @@ def _tables(
     with connection.describing(f"listing the tables of {place.name or 'the database'}"):
         schema = _as_pattern(place.schema, meta.getSearchStringEscape())
         listed = connection.table(meta.getTables(place.catalog, schema, "%", None), _TABLE_COLUMNS)
-    found = {
+    selected = {
         str(row[2]): (KINDS[kind], row[4] or None)
         for row in listed
         if (kind := (row[3] or "TABLE").upper()) in KINDS
         and _is_in(row, place)
         and is_selected(place.name, str(row[2]))
     }
-    columns = _columns(connection, place, list(found), denied) if found else {}
-    known = [name for name, (kind, _) in found.items() if kind == "table" and name in columns]
-    keys = _keys(connection, config, place, known)
+    columns = _columns(connection, place, list(selected), denied) if selected else {}
+    keyed = [name for name, (kind, _) in selected.items() if kind == "table" and name in columns]
+    keys = _keys(connection, config, place, keyed)
     return [
         _table(config, place, name, kind, comment, columns[name], keys.get(name, {}))
-        for name, (kind, comment) in found.items()
+        for name, (kind, comment) in selected.items()
         if name in columns
     ]
 
@@ -126,13 +127,13 @@ def _columns(
 def _described(
     connection: JdbcConnection, place: JdbcPlace, pattern: str, names: frozenset[str]
 ) -> dict[str, list[Row]]:
-    meta, found = connection.metadata(), defaultdict[str, list[Row]](list)
+    meta, by_table = connection.metadata(), defaultdict[str, list[Row]](list)
     with connection.describing(f"asking for the columns of {place.name or 'the database'}"):
         schema = _as_pattern(place.schema, meta.getSearchStringEscape())
         for row in connection.table(meta.getColumns(place.catalog, schema, pattern, "%"), _COLUMN_COLUMNS):
             if row[2] in names and _is_in(row, place):
-                found[str(row[2])].append(row)
-    return found
+                by_table[str(row[2])].append(row)
+    return by_table
 
 
 def _is_in(row: Row, place: JdbcPlace) -> bool:
@@ -155,15 +156,15 @@ def _keys(
     connection: JdbcConnection, config: JdbcConfig, place: JdbcPlace, names: Sequence[str]
 ) -> dict[str, dict[str, int]]:
     """Return table to column to position in the primary key; one call for all where the driver allows it."""
-    meta, found = connection.metadata(), defaultdict[str, dict[str, int]](dict)
+    meta, by_table = connection.metadata(), defaultdict[str, dict[str, int]](dict)
     rows: list[Row] = []
     schemas: Sequence[str | None] = [None] if config.dialect.keys_by_schema else names
     for name in schemas:
         with connection.describing(f"asking for the key of {name or place.name}"):
             rows += connection.table(meta.getPrimaryKeys(place.catalog, place.schema, name), _KEY_COLUMNS)
     for row in rows:
-        found[str(row[2])][str(row[3])] = int(row[4] or 1)
-    return {name: _ranked(columns) for name, columns in found.items()}
+        by_table[str(row[2])][str(row[3])] = int(row[4] or 1)
+    return {name: _ranked(columns) for name, columns in by_table.items()}
 
 
 def _ranked(columns: Mapping[str, int]) -> dict[str, int]:

@@ -70,8 +70,8 @@ class JdbcConfig(JdbcSourceSection):
             raise SetupError(
                 f"which class is the driver of {url}?", hint="set `driver`, as the driver's documentation names it"
             )
-        given = properties(self.dialect, as_text(self.options), self.user, self.password, self.connect_timeout)
-        return Login(url, driver, tuple(map(jar_file, self.jars)), given)
+        settings = properties(self.dialect, as_text(self.options), self.user, self.password, self.connect_timeout)
+        return Login(url, driver, tuple(map(jar_file, self.jars)), settings)
 
     @property
     def default_schema(self) -> str:

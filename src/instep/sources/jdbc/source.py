@@ -67,8 +67,8 @@ def checks(config: JdbcConfig, connection: JdbcConnection, discovery: Discovery)
 
 
 def _driver(config: JdbcConfig, text: str) -> Check:
-    sound, found = SOUND.get(config.kind), re.search(r"(\d+)\.(\d+)\.(\d+)", text)
-    if sound and found and tuple(map(int, found.groups())) < sound:
+    sound, version = SOUND.get(config.kind), re.search(r"(\d+)\.(\d+)\.(\d+)", text)
+    if sound and version and tuple(map(int, version.groups())) < sound:
         sound_version = ".".join(map(str, sound))
         return Check("driver", False, f"{text} has published flaws", f"use {sound_version} or newer", needed=False)
     return Check("driver", True, text)
@@ -118,8 +118,8 @@ class JdbcSource(WholeCatalog):
         try:
             _ = self.config.login  # what the settings refuse is told before a JVM starts
             with self.snapshot() as snapshot:
-                found = snapshot.discover()
-                return checks(self.config, snapshot.connection, found)
+                discovery = snapshot.discover()
+                return checks(self.config, snapshot.connection, discovery)
         except InstepError as error:
             name = "connect" if isinstance(error, ConnectError) else "set up the driver"
             return [Check(name, False, error.message, error.hint)]
@@ -153,8 +153,8 @@ class JdbcSnapshot:
         return JdbcReader(config.login, self.sql.quote.strip(), config.fetch_size, config.query_timeout, limits)
 
     def discover(self) -> Discovery:
-        found, denied = tables(self.connection, self.config)
-        catalog = Catalog.of(found)
+        selected, denied = tables(self.connection, self.config)
+        catalog = Catalog.of(selected)
         parts = [fingerprint(catalog), sorted(denied), self.config.include, self.config.exclude, self.config.schemas]
         return Discovery(catalog, digest(parts), denied=denied)
 

@@ -125,13 +125,13 @@ def _fetch(connection: pymysql.Connection[Any], query: str) -> list[Row]:
 @translated_errors()
 def value_definitions(connection: pymysql.Connection[Any], refs: Sequence[Ref]) -> dict[Ref, dict[str, str]]:
     """Return what computes generated columns, and the rows of views, of these tables."""
-    found: dict[Ref, dict[str, str]] = {ref: {} for ref in refs}
+    definitions: dict[Ref, dict[str, str]] = {ref: {} for ref in refs}
     named = f"(table_schema, table_name) IN ({', '.join(f'({literal(s)}, {literal(n)})' for s, n in refs)})"
     for schema, name, column, text in run(connection, _FORMULAS.format(where=named)) if refs else ():
-        found.setdefault((schema, name), {})[f"formula {column}"] = text
+        definitions.setdefault((schema, name), {})[f"formula {column}"] = text
     for schema, name, text in run(connection, _QUERIES.format(where=named)) if refs else ():
-        found.setdefault((schema, name), {})["query"] = text
-    return found
+        definitions.setdefault((schema, name), {})["query"] = text
+    return definitions
 
 
 @translated_errors()

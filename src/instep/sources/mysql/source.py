@@ -281,10 +281,10 @@ def checks(config: MySqlSourceSection) -> list[Check]:
     """Log in, then check what the login may see and do; on the replica that would be read, if any is."""
     try:
         with nearest(config, connect) as at, translated(at.config):
-            found = _inside(at.config, at.connection)
+            checked = _inside(at.config, at.connection)
     except InstepError as error:
         return [Check("log in", False, error.message, error.hint)]
-    return [*found, Check("replica", False, at.note, "check read_replica", needed=False)] if at.note else found
+    return [*checked, Check("replica", False, at.note, "check read_replica", needed=False)] if at.note else checked
 
 
 def _inside(config: MySqlSourceSection, connection: pymysql.Connection[Any]) -> list[Check]:

@@ -88,7 +88,7 @@ class HeapStorage:
 def storage(connection: psycopg.Connection[Any], schema: str, name: str) -> list[HeapStorage]:
     """Return the table itself, then the partitions and inheriting tables below it."""
     one = f"SELECT 0, {literal(quote_table(schema, name))}::regclass::oid, 0"
-    return [found for _, found in _storages(connection, one)]
+    return [heap for _, heap in _storages(connection, one)]
 
 
 def storages(
@@ -98,8 +98,8 @@ def storages(
     values = ", ".join(f"({at}, {literal(quote_table(*ref))})" for at, ref in enumerate(refs))
     several = f"SELECT w.top, to_regclass(w.name)::oid, 0 FROM (VALUES {values}) w(top, name)"  # noqa: S608 - literals
     stored: dict[tuple[str, str], list[HeapStorage]] = {}
-    for at, found in _storages(connection, several):
-        stored.setdefault(refs[at], []).append(found)
+    for at, heap in _storages(connection, several):
+        stored.setdefault(refs[at], []).append(heap)
     return stored
 
 
@@ -129,11 +129,11 @@ class QueryPart:
     """Conditions that divide it, for queries that are short."""
 
 
-def parts(found: Sequence[HeapStorage], version: int) -> list[QueryPart]:
+def parts(heaps: Sequence[HeapStorage], version: int) -> list[QueryPart]:
     """Return the table's parts. Leaves are read one by one only where that gives the same rows as reading the parent:
     each is a readable heap, and no row-level security applies."""
-    top, *below = found
-    leaves = [s for s in found if s.kind != "p"]
+    top, *below = heaps
+    leaves = [s for s in heaps if s.kind != "p"]
     alone = all(s.heap and s.readable and not s.secured and s.kind in "rm" for s in leaves)
     if not (alone and leaves and not top.secured):
         return [QueryPart(top.name, "", sum(s.rows for s in leaves), sum(s.bytes for s in leaves))]
@@ -205,8 +205,8 @@ def cursor_column(read: TableRead, name: str) -> Column:
     """Return the source column that feeds the accepted column `name`, or is called so; raises SchemaError without
     one."""
     fed = {c.column.name: c.source for c in read.columns if c.source}
-    if found := fed.get(name) or read.source.by_name.get(name):
-        return found
+    if column := fed.get(name) or read.source.by_name.get(name):
+        return column
     hint = "choose another cursor for the table, or load it whole"
     raise SchemaError(f"{read.source.path}: the cursor column {name} is gone", hint=hint)
 

@@ -54,7 +54,7 @@ def conninfo(config: PostgresSourceSection, address: ServerAddress | None = None
     key."""
     from psycopg.conninfo import make_conninfo
 
-    given: dict[str, Any] = {
+    parameters: dict[str, Any] = {
         "host": config.host,
         "hostaddr": address.address if address else "",
         "port": (address.port if address else 0) or config.port,
@@ -68,7 +68,7 @@ def conninfo(config: PostgresSourceSection, address: ServerAddress | None = None
         "options": config.options,
         "require_auth": "" if config.ssh else proof_of_password(config.tls.chosen, config.host),
     }
-    options = {k: v for k, v in given.items() if v not in ("", 0)}
+    options = {k: v for k, v in parameters.items() if v not in ("", 0)}
     options |= own_login(config.password, config.tls.cert)
     return make_conninfo("", **options, **LIBPQ, application_name=config.application_name, client_encoding="UTF8")
 

@@ -62,13 +62,13 @@ def value_definitions(connection: psycopg.Connection[Any], refs: Sequence[Ref]) 
     """Return the definitions of the tables that exist."""
     values = ", ".join(f"({literal(s)}, {literal(n)})" for s, n in refs)
     statement = _DEFINITIONS.format(values=values, kinds=KINDS)
-    found = {}
+    definitions = {}
     for schema, name, labels, fields, formulas, file, columns, query in connection.execute(statement.encode()):
         own = {FILE: _short(file or ""), **({"query": query} if query else {})}
         own |= {f"{SINCE}{column}": xid for column, xid in (columns or {}).items()}
         own |= {f"label {oid}": label for oid, label in (labels or {}).items()}
-        found[schema, name] = own | shortened(fields) | (formulas or {})
-    return found
+        definitions[schema, name] = own | shortened(fields) | (formulas or {})
+    return definitions
 
 
 def shortened(documents: Mapping[str, Any] | None) -> dict[str, str]:

@@ -95,10 +95,10 @@ class PostgresSnapshot:
         with translated(self._config, read.source.path):
             ref = read.source.ref
             stored = self._stored.get(ref) or self._ask(lambda: storage(self._connection, *ref))
-            found = parts(stored, self._connection.info.server_version)
-            if limit and len(found) > 1 and self._finds(read, limit):
-                found = parts(stored[:1], 0)
-        return chunk_list(key, what, found, limit, self._lane, size(read))
+            query_parts = parts(stored, self._connection.info.server_version)
+            if limit and len(query_parts) > 1 and self._finds(read, limit):
+                query_parts = parts(stored[:1], 0)
+        return chunk_list(key, what, query_parts, limit, self._lane, size(read))
 
     def _finds(self, read: TableRead, limit: str) -> bool:
         """Return whether the planner would fetch the range through an index."""
@@ -173,31 +173,31 @@ class PostgresSnapshot:
                 return {}  # it speaks PostgreSQL's protocol, and has not all of its functions
             if point is None:
                 return {}
-            found = self._ask(lambda: sizes(self._connection, refs))
-            known = {ref: ReadPoint(*before[ref].split("|")) for ref in found if ref in before}
-            same = {ref for ref, was in known.items() if (was.start, was.shown) == (point.start, point.shown)}
+            size_of = self._ask(lambda: sizes(self._connection, refs))
+            last = {ref: ReadPoint(*before[ref].split("|")) for ref in size_of if ref in before}
+            unchanged = {ref for ref, was in last.items() if (was.start, was.shown) == (point.start, point.shown)}
             rows: dict[tuple[str, str], str] = {}
-            for some in batches([ref for ref, size in found.items() if ref not in same and size <= SMALL]):
-                rows |= self._ask(partial(row_versions, self._connection, some))
+            for few in batches([ref for ref, size in size_of.items() if ref not in unchanged and size <= SMALL]):
+                rows |= self._ask(partial(row_versions, self._connection, few))
             moved = self._ask(lambda: rewritten(self._connection, refs))
-        now = {ref: replace(point, rows=rows.get(ref, "")) for ref in found.keys() - moved}
-        same |= {ref for ref, one in now.items() if ref in known and one.has_rows_of(known[ref])}
-        return {ref: before[ref] if ref in same else one.text for ref, one in now.items()}
+        now = {ref: replace(point, rows=rows.get(ref, "")) for ref in size_of.keys() - moved}
+        unchanged |= {ref for ref, at in now.items() if ref in last and at.has_rows_of(last[ref])}
+        return {ref: before[ref] if ref in unchanged else at.text for ref, at in now.items()}
 
     def definitions(self, reads: Sequence[TableRead]) -> dict[tuple[str, str], dict[str, str]]:
         """Return the definitions of tables; of none where the server lacks a catalog that tells them."""
         import psycopg
 
-        found: dict[tuple[str, str], dict[str, str]] = {}
+        definitions_of: dict[tuple[str, str], dict[str, str]] = {}
         with translated(self._config):
             for some in batches([r.source.ref for r in reads]):
                 try:
-                    found |= self._ask(partial(value_definitions, self._connection, some))
+                    definitions_of |= self._ask(partial(value_definitions, self._connection, some))
                 except psycopg.Error:
                     if self._connection.closed:
                         raise
                     return {}
-        return found
+        return definitions_of
 
     @property
     def reason_not_repeatable(self) -> str:

@@ -124,9 +124,9 @@ def row_versions(connection: psycopg.Connection[Any], refs: Sequence[Ref]) -> Ma
 
     parts = (_ROWS.format(number=i, table=quote_table(*ref)) for i, ref in enumerate(refs))
     try:
-        found = connection.execute(" UNION ALL ".join(parts).encode()).fetchall()
+        rows_of = connection.execute(" UNION ALL ".join(parts).encode()).fetchall()
     except psycopg.Error:
         if connection.closed:
             raise
         return {}
-    return {refs[number]: rows for number, rows in found}
+    return {refs[number]: rows for number, rows in rows_of}

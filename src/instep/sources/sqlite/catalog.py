@@ -65,16 +65,16 @@ def contents(connection: sqlite3.Connection, config: SqliteSourceSection) -> Con
     connection.create_function("instep_selected", 1, selected, deterministic=True)
     objects = {row[0]: row[1:] for row in connection.execute(_OBJECTS) if row[1] != "shadow"}
     rows = connection.execute(_TABLE_COLUMNS)
-    found = {name: [row[1:] for row in group] for name, group in groupby(rows, key=lambda row: row[0])}
+    columns_of = {name: [row[1:] for row in group] for name, group in groupby(rows, key=lambda row: row[0])}
     broken: dict[tuple[str, ...], str] = {}
     for name, (kind, without_rowid) in objects.items():
         if kind != "table":
             try:
-                found[name] = connection.execute(_COLUMNS, {"name": name, "wr": without_rowid}).fetchall()
+                columns_of[name] = connection.execute(_COLUMNS, {"name": name, "wr": without_rowid}).fetchall()
             except sqlite3.Error as error:
                 broken["main", name] = str(error)
     tables, storage = [], {}
-    for name, columns in found.items():
+    for name, columns in columns_of.items():
         kind, without_rowid = objects[name]
         alias = next((c[0] for c in columns if c[6]), "")
         rowid = _rowid({c[0].lower() for c in columns}, alias) if kind == "table" and not without_rowid else ""
@@ -83,8 +83,8 @@ def contents(connection: sqlite3.Connection, config: SqliteSourceSection) -> Con
     return Contents(tuple(tables), storage, broken)
 
 
-def _rowid(taken: set[str], alias: str) -> str:
-    return alias or next((name for name in _ROWID_NAMES if name not in taken), "")
+def _rowid(column_names: set[str], alias: str) -> str:
+    return alias or next((name for name in _ROWID_NAMES if name not in column_names), "")
 
 
 def _table(name: str, kind: str, without_rowid: bool, rows: list[Any]) -> Table:
@@ -107,7 +107,7 @@ def _column(row: Any, without_rowid: bool) -> Column:
     )
 
 
-def statistics(connection: sqlite3.Connection, found: Contents) -> dict[tuple[str, str], TableStats]:
+def statistics(connection: sqlite3.Connection, selected: Contents) -> dict[tuple[str, str], TableStats]:
     """Return rows as ANALYZE counted them, otherwise the width of the row-id range; no scan."""
     analyzed: dict[str, int] = {}
     if connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'sqlite_stat1'").fetchone():
@@ -116,8 +116,8 @@ def statistics(connection: sqlite3.Connection, found: Contents) -> dict[tuple[st
     most = connection.execute("SELECT page_count * page_size / 8 FROM pragma_page_count, pragma_page_size").fetchone()
     return {
         table.ref: TableStats(analyzed[table.name] if table.name in analyzed else min(width, most[0]))
-        for table in found.tables
-        if (width := _width(connection, table.name, found.storage[table.name].rowid)) is not None
+        for table in selected.tables
+        if (width := _width(connection, table.name, selected.storage[table.name].rowid)) is not None
     }
 
 

@@ -146,7 +146,7 @@ def written_at(path: str) -> str:
         start, kind = BOOT.read_text().strip(), _file_system(real)
     except OSError:
         return ""
-    found, now = [start], time.time()
+    marks, now = [start], time.time()
     if kind not in LOCAL:
         return ""
     for file in (real, f"{real}-wal"):
@@ -158,18 +158,18 @@ def written_at(path: str) -> str:
             continue
         if now - state.st_ctime < SETTLED:
             return ""
-        found.append(repr((state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)))
-    return "/".join(found)
+        marks.append(repr((state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)))
+    return "/".join(marks)
 
 
 def _file_system(path: str) -> str:
     """Return the kind of file system that a file is on: that of the last mount over the nearest folder."""
     nearest, kind = "", ""
     for line in MOUNTS.read_text().splitlines():
-        about, _, rest = line.partition(" - ")
+        about, _, suffix = line.partition(" - ")
         place = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), about.split()[4])
         if len(place) >= len(nearest) and (path == place or path.startswith(f"{place.rstrip('/')}/")):
-            nearest, kind = place, rest.split()[0]
+            nearest, kind = place, suffix.split()[0]
     return kind
 
 

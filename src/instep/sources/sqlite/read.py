@@ -68,17 +68,17 @@ class SqliteSession:
         """Yield batches of 65,536 rows, or of 16 MB. Each column of the query is named by its declared type. Text
         that is not UTF-8 makes the driver fail, and checking each text costs time: only then the query runs again,
         decoding text by text, past the rows that were already yielded."""
-        given = 0
+        rows_read = 0
         with describing(self.path, ReadError, f"reading {chunk.table}"):
             try:
                 for batch in self._batches(chunk.query, BATCH_ROWS):
-                    given += batch.num_rows
+                    rows_read += batch.num_rows
                     yield batch
             except sqlite3.OperationalError as error:
                 if "decode to UTF-8" not in str(error):
                     raise
                 self.connection.text_factory = _lenient
-                yield from self._batches(chunk.query, BATCH_ROWS, skip=given)
+                yield from self._batches(chunk.query, BATCH_ROWS, skip=rows_read)
             finally:
                 self.connection.text_factory = str
 
@@ -91,10 +91,11 @@ class SqliteSession:
             columns, step = _fetch(cursor, len(types), size, step)
             if not columns:
                 return
-            taken = columns if not skip else [values[skip:] for values in columns]
-            skip = max(0, skip - len(columns[0]))
-            if taken[0]:
-                yield pa.RecordBatch.from_arrays([_array(k, v) for k, v in zip(types, taken, strict=True)], names)
+            rows = len(columns[0])
+            if skip < rows:
+                columns = [values[skip:] for values in columns] if skip else columns
+                yield pa.RecordBatch.from_arrays([_array(k, v) for k, v in zip(types, columns, strict=True)], names)
+            skip = max(0, skip - rows)
 
 
 def _fetch(cursor: sqlite3.Cursor, width: int, size: int, step: int) -> tuple[list[list[Any]], int]:

@@ -103,15 +103,18 @@ class SqliteSource:
         """Return the file opens; its schema is read; every selected table answers."""
         try:
             with transaction(self.config) as connection:
-                found = SqliteSnapshot(self.config, connection).discover()
+                discovery = SqliteSnapshot(self.config, connection).discover()
                 wal = in_wal_mode(connection, self.config.path)
         except InstepError as error:
             return [Check("open the file", False, error.message, error.hint)]
         journal = "WAL" if wal else "rollback journal: each sync copies the file, so that writers need not wait for it"
         return [
             Check("open the file", True, f"{self.config.path} ({journal})"),
-            _check_tables(len(found.catalog.tables)),
-            *(Check(f"read {'.'.join(ref)}", False, why, "repair or exclude it") for ref, why in found.denied.items()),
+            _check_tables(len(discovery.catalog.tables)),
+            *(
+                Check(f"read {'.'.join(ref)}", False, why, "repair or exclude it")
+                for ref, why in discovery.denied.items()
+            ),
         ]
 
     def fingerprint(self) -> str:
@@ -166,14 +169,14 @@ class SqliteSnapshot:
             return contents(self._connection, self.config)
 
     def discover(self) -> Discovery:
-        found = self._contents
+        selected = self._contents
         with describing(self.config.path, ReadError, "reading its schema"):
             return Discovery(
-                Catalog.of(found.tables),
+                Catalog.of(selected.tables),
                 fingerprint(self._connection, self.config),
-                stats=statistics(self._connection, found),
-                denied=found.broken,
-                broken=frozenset(found.broken),
+                stats=statistics(self._connection, selected),
+                denied=selected.broken,
+                broken=frozenset(selected.broken),
             )
 
     def query_types(self, read: TableRead) -> Mapping[str, DataType]:
@@ -267,8 +270,8 @@ class SqliteSnapshot:
 
 
 def _walk(following: Callable[[int], tuple[int] | None], at: int) -> Iterator[int]:
-    while found := following(at):
-        at = found[0]
+    while row := following(at):
+        at = row[0]
         yield at
 
 

@@ -50,8 +50,8 @@ _DECIMALS = {"DECIMAL", "DEC", "NUMERIC", "NUMBER"}
 def column_type(declared: str) -> tuple[DataType, str]:
     """Return (the type, a note why it is looser than it looks or "") of a declared type such as `VARCHAR(30)`."""
     match = _DECLARED.fullmatch(declared.upper())
-    word, first, second, rest = match.groups() if match else (declared.upper(), None, None, None)
-    name = " ".join(f"{word} {rest or ''}".split())
+    word, first, second, suffix = match.groups() if match else (declared.upper(), None, None, None)
+    name = " ".join(f"{word} {suffix or ''}".split())
     if name in _NAMED:
         return _NAMED[name], ""
     if name in _DECIMALS:

@@ -103,7 +103,7 @@ class BinlogKeys:
         return len(keys)
 
     @property
-    def found(self) -> ChangedKeys:
+    def changed_keys(self) -> ChangedKeys:
         """Return the keys in the order of their texts, so that a repeated run sends the same queries."""
         return ChangedKeys(tuple(c.name for c in self.key), self.keys, self.whole)
 
@@ -228,8 +228,8 @@ class LogPass:
         foreign keys of a table decides which rows of others have followed its own before."""
         self._maps, self._seen = {}, {}
         behind = self._tables_behind(spot)
-        found = edits(event.text, event.database, behind.keys() | self._parents, event.mode, event.other)
-        for ref, edit in found.items():
+        edits_of = edits(event.text, event.database, behind.keys() | self._parents, event.mode, event.other)
+        for ref, edit in edits_of.items():
             for child in behind.values() if edit.rekeyed and ref in self._parents else ():
                 if ref in child.upon.deletes | child.upon.updates:
                     child.all(f"{'.'.join(ref)}, which it follows by a foreign key, was renamed or altered")
@@ -258,20 +258,20 @@ class LogPass:
         """The tables that others follow."""
         return frozenset().union(*(t.upon.deletes | t.upon.updates for t in self.tables.values()))
 
-    def _followed(self, ref: Ref, event: RowImages, found: tuple[BinlogKeys, Images] | None, spot: Spot) -> None:
-        by_key = found is not None and found[0].primary and event.change == "update"
-        moved = found[1].is_key_changed(event) if found is not None and by_key else None
+    def _followed(self, ref: Ref, event: RowImages, mapped: tuple[BinlogKeys, Images] | None, spot: Spot) -> None:
+        by_key = mapped is not None and mapped[0].primary and event.change == "update"
+        moved = mapped[1].is_key_changed(event) if mapped is not None and by_key else None
         for table in self._tables_behind(spot).values():
             if table.upon.follows(ref, event, moved):
                 table.all(f"rows of {'.'.join(ref)} changed, and by a foreign key rows of it, which is not logged")
 
     def _rows(self, event: RowImages, spot: Spot) -> None:
-        found = self._maps.get(event.number)
+        mapped = self._maps.get(event.number)
         ref = self._refs.get(event.number)
         if ref is None:
             for table in self._tables_behind(spot).values():
                 table.all("the log has rows and does not say of which table")
         elif event.change != "insert" and ref in self._parents:
-            self._followed(ref, event, found, spot)
-        if found is not None and not found[0].whole:
-            self._images += found[0].changed(found[1], event)
+            self._followed(ref, event, mapped, spot)
+        if mapped is not None and not mapped[0].whole:
+            self._images += mapped[0].changed(mapped[1], event)

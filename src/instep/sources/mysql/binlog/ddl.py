@@ -38,22 +38,22 @@ class Token:
 def tokens_of(statement: str, mode: int) -> tuple[list[Token], bool]:
     """Return the words, and whether all of the statement was understood: a quote that does not end is a sign of another
     mode than this one. What is in comments that the server executes are words like all others."""
-    found, whole = [], UNREADABLE not in statement
+    tokens, whole = [], UNREADABLE not in statement
     lexicon, at, open_comment = _lexicon(mode & (ANSI_QUOTES | MSSQL | NO_BACKSLASH_ESCAPES)), 0, False
     while match := lexicon.search(statement, at):
         at = match.end()
         comment, kind = match["comment"], match.lastgroup or ""
         if comment == "*/" and not open_comment:
             at -= 1  # a product, and maybe a comment behind it
-            found.append(Token("*", plain=True))
+            tokens.append(Token("*", plain=True))
         elif comment is not None:
             open_comment = comment != "*/" and (open_comment or comment.startswith(("/*!", "/*M!")))
         elif mark := _MARKS.get(kind):
-            found.append(Token(match[kind].replace(mark * 2, mark), plain=False))
+            tokens.append(Token(match[kind].replace(mark * 2, mark), plain=False))
         else:
-            found.append(Token(match[kind], plain=True))
-            whole = whole and found[-1].text not in _QUOTES
-    return found, whole
+            tokens.append(Token(match[kind], plain=True))
+            whole = whole and tokens[-1].text not in _QUOTES
+    return tokens, whole
 
 
 @cache
@@ -132,8 +132,8 @@ def _ways(
     texts: Sequence[str], database: str, tables: Collection[Ref], modes: Sequence[int]
 ) -> list[Mapping[Ref, TableEffect]]:
     """Return the readings of a statement that make sense: the server has run it."""
-    found = (_edits(text, database, tables, mode) for text in texts for mode in modes)
-    return [way for way in found if way is not None]
+    readings = (_edits(text, database, tables, mode) for text in texts for mode in modes)
+    return [reading for reading in readings if reading is not None]
 
 
 def _edits(statement: str, database: str, tables: Collection[Ref], mode: int) -> Mapping[Ref, TableEffect] | None:
@@ -212,13 +212,13 @@ def _altered(tokens: list[Token], database: str, tables: Collection[Ref]) -> Map
         tokens = tokens[2:]
     size = 3 if len(tokens) > 1 and tokens[1].text == "." else 1
     waits = {"WAIT": 2, "NOWAIT": 1}.get(tokens[size].word, 0) if len(tokens) > size else 0
-    found = [_spec(spec) for spec in _specs(tokens[size + waits :])]
-    if not all(found):
+    specs = [_spec(spec) for spec in _specs(tokens[size + waits :])]
+    if not all(specs):
         return None
     edit = TableEffect(
-        tuple(n for f in found if f for n in f.added),
-        tuple(n for f in found if f for n in f.dropped),
-        placed=any(f is not None and f.placed for f in found),
+        tuple(n for f in specs if f for n in f.added),
+        tuple(n for f in specs if f for n in f.dropped),
+        placed=any(f is not None and f.placed for f in specs),
     )
     return dict.fromkeys(_named(tokens[:size], database, tables), edit)
 
@@ -262,8 +262,8 @@ def _settings(words: list[str]) -> TableEffect | None:
     """Return no effect of table settings, with or without =, several of which may follow each other."""
     while words:
         name, size = words[0], 3 if words[1:2] == ["="] else 2
-        known = name in _SETTINGS or (name == "ENGINE" and words[size - 1 : size] == ["INNODB"])
-        if not known or len(words) < size:
+        is_known = name in _SETTINGS or (name == "ENGINE" and words[size - 1 : size] == ["INNODB"])
+        if not is_known or len(words) < size:
             return None
         words = words[size:]
     return TableEffect()

@@ -17,17 +17,17 @@ class GtidSet:
     @classmethod
     def of(cls, text: str) -> GtidSet:
         """Parse a set such as `uuid:1-5:7,uuid:tag:1-3`."""
-        found: dict[str, list[tuple[int, int]]] = {}
+        ranges_of: dict[str, list[tuple[int, int]]] = {}
         for part in filter(None, (p.strip() for p in text.replace("\n", "").split(","))):
-            source, *rest = part.split(":")
+            source, *pieces = part.split(":")
             name = source.replace("-", "").lower()
-            for piece in rest:
+            for piece in pieces:
                 first, dash, last = piece.partition("-")
                 if first.isdecimal():
-                    found.setdefault(name, []).append((int(first), int(last if dash else first)))
+                    ranges_of.setdefault(name, []).append((int(first), int(last if dash else first)))
                 else:
                     name = f"{source.replace('-', '').lower()}:{piece}"
-        return cls({name: tuple(sorted(ranges)) for name, ranges in found.items()})
+        return cls({name: tuple(sorted(ranges)) for name, ranges in ranges_of.items()})
 
     def has(self, gtid: str) -> bool:
         """Return whether `source:number` is in it."""

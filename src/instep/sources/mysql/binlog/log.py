@@ -108,9 +108,9 @@ class Position:
 
     @classmethod
     def of(cls, text: str) -> Position:
-        spot, _, rest = text.rpartition("@")
+        spot, _, suffix = text.rpartition("@")
         file, _, at = spot.rpartition(":")
-        birth, _, gtids = rest.partition("#")
+        birth, _, gtids = suffix.partition("#")
         return cls(file, int(at), int(birth), gtids)
 
     def __str__(self) -> str:
@@ -268,9 +268,9 @@ class MySqlLog:
             more = reach.more and numbered(reach.end) > numbered(start.spot)
             if reach.more or reach.hidden:
                 reached = Position(*reach.end, self._birth(reach.end), start.gtids)
-        found = {ref: t.found for ref, t in tables.items()}
+        changed_keys = {ref: t.changed_keys for ref, t in tables.items()}
         self._since, self._several = {}, None
-        return LogRead(str(reached), found, more, since={ref: str(p) for ref, p in since.items()})
+        return LogRead(str(reached), changed_keys, more, since={ref: str(p) for ref, p in since.items()})
 
     def _position_before(self, upto: Position, since: Mapping[Ref, Position]) -> Position:
         """Return the position before which everything has been seen.
@@ -333,10 +333,10 @@ class MySqlLog:
         if not gtids or not covered or not self._has(gtids) or not self._has(covered):
             return ""
         with dump(self._reached, ("", MAGIC), gtids) as stream:
-            found = stream.first_transaction()
-        if found is None:
+            spot_first = stream.first_transaction()
+        if spot_first is None:
             return ""
-        spot = found if found != NOTHING else end
+        spot = spot_first if spot_first != NOTHING else end
         return str(Position(*spot, self._birth(spot), gtids))
 
     def _has(self, gtids: str) -> bool:

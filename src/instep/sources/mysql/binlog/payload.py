@@ -72,15 +72,15 @@ def _read(source: BinaryIO, size: int) -> bytes:
 
 def _fields(data: bytes) -> tuple[int, int, int]:
     """Return (how the payload is compressed, its bytes when it is not, where it begins)."""
-    found = {_COMPRESSION: _PLAIN}
+    fields = {_COMPRESSION: _PLAIN}
     at = HEADER
     try:
         while True:
             kind, at = counted_number(data, at)
             if kind == _END:
-                return found[_COMPRESSION], found.get(_SIZE, len(data) - at), at
+                return fields[_COMPRESSION], fields.get(_SIZE, len(data) - at), at
             length, at = counted_number(data, at)
-            found[kind] = counted_number(data, at)[0]
+            fields[kind] = counted_number(data, at)[0]
             at += length
     except IndexError:
         raise _unreadable("it has no payload") from None

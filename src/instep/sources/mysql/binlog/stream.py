@@ -76,11 +76,11 @@ class BinlogStream:
         file, last, summed = self.start[0], 0, False
         for data in self._packets():
             about = header(data)
-            known = about.kind in (ROTATE, FORMAT)
-            body = data if known else checked(data, summed)
+            is_unchecked = about.kind in (ROTATE, FORMAT)
+            body = data if is_unchecked else checked(data, summed)
             packed = about.kind == PAYLOAD
             event = None if packed else self._event(body)
-            at = about.end if about.when or not known else 0
+            at = about.end if about.when or not is_unchecked else 0
             if isinstance(event, Format):
                 summed, self.birth = event.summed, about.when
                 self.maps = {}
@@ -161,8 +161,8 @@ class BinlogStream:
         file, at = self.start
         server_id = random.randrange(1 << 31, 1 << 32)
         if self.gtids and not is_mariadb(wire):
-            known = GtidSet.of(self.gtids).encoded
-            wire._execute_command(_DUMP_GTID, pack("<HIIQI", _END_OF_FILE, server_id, 0, at, len(known)) + known)
+            gtids = GtidSet.of(self.gtids).encoded
+            wire._execute_command(_DUMP_GTID, pack("<HIIQI", _END_OF_FILE, server_id, 0, at, len(gtids)) + gtids)
         else:
             if self.gtids:
                 state = f"@slave_connect_state = {literal(self.gtids)}"
@@ -246,29 +246,29 @@ class BinlogServer:
 def server_of(connection: pymysql.Connection[Any]) -> BinlogServer:
     mariadb = is_mariadb(connection)
     names = ", ".join(map(literal, _VARIABLES))
-    found = {
+    settings = {
         str(name).lower(): str(value)
         for name, value in run(connection, f"SHOW GLOBAL VARIABLES WHERE variable_name IN ({names})")
     }
     user, _, host = str(first(connection, "SELECT CURRENT_USER()")[0]).rpartition("@")
     account = f"{literal(user)}@{literal(host)}"
-    own = found.get("server_uid") or found.get("server_uuid") or ""
-    name = own or f"{found.get('hostname')}:{found.get('port')}/{found.get('server_id')}"
-    if found.get("log_bin", "").upper() not in ("ON", "1"):
-        return BinlogServer(name, mariadb, account, found)
+    own = settings.get("server_uid") or settings.get("server_uuid") or ""
+    name = own or f"{settings.get('hostname')}:{settings.get('port')}/{settings.get('server_id')}"
+    if settings.get("log_bin", "").upper() not in ("ON", "1"):
+        return BinlogServer(name, mariadb, account, settings)
     try:
         status = _status(connection)
         files = {str(row[0]): int(row[1]) for row in run(connection, "SHOW BINARY LOGS")}
     except _errors() as error:
         if not error.args or error.args[0] not in DENIED:
             raise
-        return BinlogServer(name, mariadb, account, found, seen=False)
+        return BinlogServer(name, mariadb, account, settings, seen=False)
     now = float(first(connection, "SELECT UNIX_TIMESTAMP()")[0])
     return BinlogServer(
         name,
         mariadb,
         account,
-        found,
+        settings,
         files,
         (str(status[0]), int(status[1])),
         _left_out(status),

@@ -124,11 +124,11 @@ def cascades(rows: Iterable[Sequence[Any]]) -> dict[Ref, CascadingTables]:
     edges: dict[Ref, tuple[set[Ref], set[Ref]]] = {}
     otherwise = set()
     for schema, child, parents, parent, delete, update, index in rows:
-        found = edges.setdefault((schema, child), (set(), set()))
+        followed = edges.setdefault((schema, child), (set(), set()))
         if delete not in _QUIET:
-            found[0].add((parents, parent))
+            followed[0].add((parents, parent))
         if update not in _QUIET:
-            found[1].add((parents, parent))
+            followed[1].add((parents, parent))
         if index != "PRIMARY":
             otherwise.add((parents, parent))
     _spread([side for sides in edges.values() for side in sides], edges)
@@ -177,8 +177,8 @@ def foreign_keys(connection: pymysql.Connection[Any], primary: Mapping[Ref, Set[
     widest."""
     rows = run(connection, _RULES)
     names = {(schema, child, name) for schema, child, *_, name in rows}
-    rest = [row for row in run(connection, _KEYS) if (row[0], row[1], row[4]) not in names]
-    return [*(row[:-1] for row in rows), *_looked_up(connection, rest, primary)]
+    hidden = [row for row in run(connection, _KEYS) if (row[0], row[1], row[4]) not in names]
+    return [*(row[:-1] for row in rows), *_looked_up(connection, hidden, primary)]
 
 
 def _looked_up(
@@ -204,12 +204,12 @@ def _statement(connection: pymysql.Connection[Any], ref: Ref) -> str:
 def parsed(statement: str) -> dict[str, ForeignKey]:
     """Return the foreign keys of a CREATE TABLE statement as the server prints it, by name."""
     return {
-        _unquoted(found["name"]): ForeignKey(
-            found["delete"] or "RESTRICT",
-            found["update"] or "RESTRICT",
-            frozenset(map(_unquoted, found["columns"].split(", "))),
+        _unquoted(match["name"]): ForeignKey(
+            match["delete"] or "RESTRICT",
+            match["update"] or "RESTRICT",
+            frozenset(map(_unquoted, match["columns"].split(", "))),
         )
-        for found in _LINE.finditer(statement)
+        for match in _LINE.finditer(statement)
     }
 
 

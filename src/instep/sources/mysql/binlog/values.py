@@ -91,7 +91,7 @@ class Images:
 
     def keys(self, rows: RowImages) -> list[tuple[str | None, ...]]:
         """Return the key in each image, None for what an image lacks. Raises Unfit."""
-        data, at, found, end = rows.data, 0, [], len(rows.data)
+        data, at, decoded, end = rows.data, 0, [], len(rows.data)
         plans = [self._plan(bits) for bits in rows.present]
         before: tuple[str | None, ...] = ()
         while at < end:
@@ -102,10 +102,10 @@ class Images:
                 if number and not plan.complete:
                     key = tuple(b if k is None else k for k, b in zip(key, before, strict=True))
                 before = key
-                found.append(key)
+                decoded.append(key)
         if at != end:
             raise UnreadableImage("a row does not end where it should")
-        return found
+        return decoded
 
     def _behind_options(self, data: bytes, at: int) -> int:
         """Return the place behind the options of a partial update, which name the JSON columns given as differences.
@@ -187,8 +187,10 @@ class _Plan:
 def images(mapped: TableMap, places: Sequence[int], key: Sequence[KeyColumn]) -> Images:
     """Raise Unfit where the log has a key column as another type than the catalog."""
     sizes = tuple(size_of(kind, meta) for kind, meta in zip(mapped.kinds, mapped.metas, strict=True))
-    found = {place: value_of(mapped.kinds[place], mapped.metas[place], c) for place, c in zip(places, key, strict=True)}
-    return Images(sizes, found, mapped.kinds.count(_JSON))
+    readers = {
+        place: value_of(mapped.kinds[place], mapped.metas[place], c) for place, c in zip(places, key, strict=True)
+    }
+    return Images(sizes, readers, mapped.kinds.count(_JSON))
 
 
 def value_of(kind: int, meta: int, column: KeyColumn) -> Value:
@@ -222,8 +224,8 @@ def _float(meta: int, column: KeyColumn) -> Value:
     form = "<f" if column.native.lower().startswith("float") else "<d"
 
     def text(data: bytes) -> str:
-        found = repr(float(unpack_from(form, data)[0]))
-        return found if "e" in found else f"{found}e0"
+        digits = repr(float(unpack_from(form, data)[0]))
+        return digits if "e" in digits else f"{digits}e0"
 
     return text
 
@@ -292,9 +294,9 @@ def _time(meta: int, column: KeyColumn) -> Value:
         bits = int.from_bytes(data, "big") - (1 << (width - 1))
         sign, bits = ("-", -bits) if bits < 0 else ("", bits)
         low = width - 24
-        rest = (bits & ((1 << low) - 1)).to_bytes(low // 8, "big")
+        fraction = (bits & ((1 << low) - 1)).to_bytes(low // 8, "big")
         bits >>= low
-        return f"'{sign}{bits >> 12 & 1023:02d}:{bits >> 6 & 63:02d}:{bits & 63:02d}{_fraction(rest, meta)}'"
+        return f"'{sign}{bits >> 12 & 1023:02d}:{bits >> 6 & 63:02d}:{bits & 63:02d}{_fraction(fraction, meta)}'"
 
     return text
 
@@ -334,8 +336,8 @@ def _uuid(meta: int, column: KeyColumn) -> Value:
         data = data.ljust(16, bytes(1))
         if data[6] & 0x80 and 0 < data[8] <= 0x5F:
             data = data[12:] + data[10:12] + data[8:10] + data[6:8] + data[:6]
-        found = data.hex()
-        return f"'{found[:8]}-{found[8:12]}-{found[12:16]}-{found[16:20]}-{found[20:]}'"
+        digits = data.hex()
+        return f"'{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}'"
 
     return text
 

@@ -155,9 +155,9 @@ def decode(data: bytes) -> Event | None:
 def _decode(kind: int, data: bytes) -> Event | None:
     if kind in INSERTS or kind in UPDATES or kind in DELETES:
         return _rows(kind, data)
-    known = _KINDS.get(kind)
-    if known is not None:
-        return known(data)
+    decode_kind = _KINDS.get(kind)
+    if decode_kind is not None:
+        return decode_kind(data)
     if kind in _LOST:
         return UnreadableEvent(_LOST[kind])
     flags = _HEADER.unpack_from(data)[-1]
@@ -177,16 +177,16 @@ def _tagged(data: bytes) -> BinlogBegin:
     at = HEADER
     for _ in range(3):  # the format's version, the size, the last field that has to be known
         _, at = _packedcounted_number(data, at)
-    found: list[int] = []
+    values: list[int] = []
     for number, size in ((0, 1), (1, 16), (2, 1), (3, 1)):
         field_number, at = _packedcounted_number(data, at)
         if field_number != number:
             raise ValueError
         for _ in range(size):
             value, at = _packedcounted_number(data, at)
-            found.append(value)
-    tag = data[at : at + found[-1]].decode()
-    return BinlogBegin(f"{bytes(found[1:17]).hex()}:{tag}:{found[17] >> 1}")
+            values.append(value)
+    tag = data[at : at + values[-1]].decode()
+    return BinlogBegin(f"{bytes(values[1:17]).hex()}:{tag}:{values[17] >> 1}")
 
 
 def _packedcounted_number(data: bytes, at: int) -> tuple[int, int]:
@@ -267,10 +267,10 @@ def _unpacked(data: bytes) -> bytes:
     if data[0] & 0x70:
         raise ValueError
     width = data[0] & 7
-    found = zlib.decompress(data[1 + width :])
-    if len(found) != int.from_bytes(data[1 : 1 + width], "big"):
+    unpacked = zlib.decompress(data[1 + width :])
+    if len(unpacked) != int.from_bytes(data[1 : 1 + width], "big"):
         raise ValueError
-    return found
+    return unpacked
 
 
 def counted_number(data: bytes, at: int) -> tuple[int, int]:
@@ -323,14 +323,14 @@ _NARROW = frozenset({4, 5, 17, 18, 19, 140, 242, 245, 249, 250, 251, 252, 255})
 
 def _metas(kinds: bytes, data: bytes) -> tuple[int, ...]:
     """Return the low byte is the one that comes first."""
-    found, at = [], 0
+    metas, at = [], 0
     for kind in kinds:
         size = 2 if kind in WIDE else 1 if kind in _NARROW else 0
-        found.append(int.from_bytes(data[at : at + size], "little"))
+        metas.append(int.from_bytes(data[at : at + size], "little"))
         at += size
     if at != len(data):
         raise ValueError
-    return tuple(found)
+    return tuple(metas)
 
 
 def _names(data: bytes, at: int) -> tuple[str, ...]:
@@ -345,12 +345,12 @@ def _names(data: bytes, at: int) -> tuple[str, ...]:
 
 
 def _listed(data: bytes) -> tuple[str, ...]:
-    found, at = [], 0
+    names, at = [], 0
     while at < len(data):
         length, at = counted_number(data, at)
-        found.append(data[at : at + length].decode())
+        names.append(data[at : at + length].decode())
         at += length
-    return tuple(found)
+    return tuple(names)
 
 
 _KINDS: dict[int, Callable[[bytes], Event]] = {

@@ -73,9 +73,9 @@ def key_chunks(read: TableRead, name: str, changed: ChangedKeys) -> list[Chunk]:
 def _values(read: TableRead, changed: ChangedKeys) -> Iterator[tuple[str, int]]:
     """Yield the keys as VALUES lists; the first line says what types they have."""
     kinds = [read.source.by_name[name].native for name in changed.columns]
-    for first, *rest in portions(changed.keys, SQL_KEYS):
+    for first, *others in portions(changed.keys, SQL_KEYS):
         lines = [_line([f"{literal(text)}::{kind}" for text, kind in zip(first, kinds, strict=True)])]
-        lines += [_line([literal(text) for text in key]) for key in rest]
+        lines += [_line([literal(text) for text in key]) for key in others]
         yield f"VALUES {', '.join(lines)}", len(lines)
 
 
@@ -190,9 +190,9 @@ class PostgresLog:
         trouble, hint = self._missing(session, level, may, timeline)
         if row is None:
             return LogState(server, trouble=trouble, hint=hint)
-        confirmed, restart, status, self._reader, plugin, of, behind, retained, here, now = row
+        confirmed, restart, status, self._reader, plugin, of, behind, retained, current, now = row
         self._now, self._confirmed, self._reach = now, confirmed or "", None
-        if strange := self._strange(plugin, of, here):
+        if strange := self._strange(plugin, of, current):
             trouble, hint = strange, OTHER
         elif status == "lost" or restart is None:
             trouble = f"the server has given up the log of the slot {self.names.slot} (wal_status {status})"
@@ -214,9 +214,9 @@ class PostgresLog:
             hint,
         )
 
-    def _strange(self, plugin: str, database: str, here: str) -> str:
+    def _strange(self, plugin: str, database: str, database_here: str) -> str:
         """Return why the slot cannot be this connection's, "" if it can."""
-        if plugin == PLUGIN and database == here:
+        if plugin == PLUGIN and database == database_here:
             return ""
         return f"the slot {self.names.slot} is one of {plugin} in the database {database}"
 
@@ -282,16 +282,16 @@ class PostgresLog:
         self.close()
         with self._session() as session:
             slot = literal(self.names.slot)
-            known = session.execute(_OWNER.replace("{slot}", slot).encode()).fetchone()
-            if known and (strange := self._strange(*known)):
+            slot_row = session.execute(_OWNER.replace("{slot}", slot).encode()).fetchone()
+            if slot_row and (strange := self._strange(*slot_row)):
                 raise InstepError(strange, hint=OTHER)
-            if known:
+            if slot_row:
                 self._retry_while_active(lambda: session.execute(f"SELECT pg_drop_replication_slot({slot})".encode()))
             owned = "SELECT 1 FROM pg_publication WHERE pubname = {} AND pg_get_userbyid(pubowner) = current_user"
             same = self.names.publication == self.names.slot
             if same and session.execute(owned.format(literal(self.names.publication)).encode()).fetchone():
                 session.execute(f"DROP PUBLICATION {quote(self.names.publication)}".encode())
-            return known is not None
+            return slot_row is not None
 
     def position_error(self, position: str) -> str:
         """Return whether the server was restored: its log ends before the position, or lacks the mark behind it.
@@ -321,25 +321,22 @@ class PostgresLog:
         `begin` is `pending`, whoever has added it."""
         with self._session() as session:
             keys = {read.source.ref: source_key(read) for read in reads}
-            known = self._retry_while_active(lambda: log_tables(session, self.names.publication, keys))
-            new = [
-                k
-                for ref, k in known.items()
-                if k.listed is None and keys[ref] and not k.reason_not_followable(keys[ref])
-            ]
+            logged = self._retry_while_active(lambda: log_tables(session, self.names.publication, keys))
+            unlisted = [(k, keys[ref]) for ref, k in logged.items() if k.listed is None and keys[ref]]
+            new = [table for table, key in unlisted if not table.reason_not_followable(key)]
             why = self._add(session, new) if new else ""
             if new and not why:
-                known = self._retry_while_active(lambda: log_tables(session, self.names.publication, keys))
-            self._known |= known
+                logged = self._retry_while_active(lambda: log_tables(session, self.names.publication, keys))
+            self._known |= logged
             added = {k.ref for k in new}  # one that was made anew meanwhile has the name of a table that was listed
-            found = {
+            tables = {
                 ref: followed(
-                    known.get(ref), key, self._parts.get(ref, ()), pending=ref in added or ref not in self._listed
+                    logged.get(ref), key, self._parts.get(ref, ()), pending=ref in added or ref not in self._listed
                 )
                 for ref, key in keys.items()
             }
         lack = {k.ref for k in new} if why else set()
-        return {ref: FollowedTable(f.shape, why) if ref in lack else f for ref, f in found.items()}
+        return {ref: FollowedTable(f.shape, why) if ref in lack else f for ref, f in tables.items()}
 
     def _add(self, session: psycopg.Connection[Any], new: Sequence[WalTable]) -> str:
         """Return why the tables could not be taken in, "" if they are."""
@@ -386,12 +383,12 @@ class PostgresLog:
             reached = upto
         else:
             reached = _text(reach.end) if reach.end is not None else self._confirmed
-        found = {ref: table.found for ref, table in tables.items()}
+        changed_keys = {ref: table.changed_keys for ref, table in tables.items()}
         if unmet := self._last_missing_mark():
             mark = unmet
             short = self.order(self._confirmed) < self.order(unmet.low) < self.order(reached)
             reached = unmet.low if short and reach.last < self.order(unmet.high) else reached
-        return LogRead(f"{reached}{mark or ''}", found, more, visible.first >= self._following)
+        return LogRead(f"{reached}{mark or ''}", changed_keys, more, visible.first >= self._following)
 
     def _last_missing_mark(self) -> Mark | None:
         """Return the last of the marks that are still to be found, once more of the log is read."""
@@ -422,8 +419,8 @@ class PostgresLog:
     ) -> WalReach:
         """Read on where the stream is, if that is where the slot is."""
         with self._translated(), self._as_published():
-            stream, here = self._stream, (self.order(self._confirmed), self._reader)
-            if stream is None or (stream.position, stream.server_process) != here:
+            stream, next_read = self._stream, (self.order(self._confirmed), self._reader)
+            if stream is None or (stream.position, stream.server_process) != next_read:
                 stream = self._open()
             for oid in stream.relations.keys() & tables.keys():
                 tables[oid].relation(stream.relations[oid])
@@ -472,10 +469,10 @@ class PostgresLog:
         behind = f"SELECT active FROM pg_replication_slots WHERE slot_name = {slot} AND confirmed_flush_lsn < {to}"
         ends = time.monotonic() + CONFIRM
         with self._session() as session:
-            while found := session.execute(behind.encode()).fetchone():
+            while row := session.execute(behind.encode()).fetchone():
                 if time.monotonic() >= ends:
                     raise ReadError(f"{self.config.place} has not moved the slot {self.names.slot}", hint="sync again")
-                stream = self._stream if found[0] and self._stream else self._open()
+                stream = self._stream if row[0] and self._stream else self._open()
                 stream.confirm(self.order(position))
                 time.sleep(0.01)
 

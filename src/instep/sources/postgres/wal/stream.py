@@ -77,11 +77,11 @@ class WalStream:
         """Return the next message of the plug-in; b"" once the server has passed `upto`, not within a transaction."""
         data, self._ahead = self._ahead, b""
         while not data:
-            found = self._received()
-            if found[:1] == b"w":
-                data, self._since = found[_HEAD:], time.monotonic()
+            received = self._received()
+            if received[:1] == b"w":
+                data, self._since = received[_HEAD:], time.monotonic()
                 continue
-            (reached,) = _PROGRESS.unpack_from(found, 1)
+            (reached,) = _PROGRESS.unpack_from(received, 1)
             if reached > self._reached:
                 self._reached, self._since = reached, time.monotonic()
             if reached >= upto and not within:

@@ -230,7 +230,7 @@ def log_tables(connection: psycopg.Connection[Any], publication: str, refs: Iter
     statement = _TABLES.replace("{kinds}", KINDS).replace("{schema}", of_schema)
     statement = statement.replace("{values}", values).replace("{publication}", literal(publication))
     parts: Mapping[Ref, tuple[TablePartition, ...]] | None = None
-    found = {}
+    tables = {}
     for row in connection.execute(statement.encode()).fetchall():
         schema, name, oid, kind, persistence, replica, identity, inherited, columns, *rest = row
         file, labels, fields, alias, secured, pub, member, published, formulas, listed, rows = rest
@@ -239,7 +239,7 @@ def log_tables(connection: psycopg.Connection[Any], publication: str, refs: Iter
         ref = (schema, name)
         if kind == "p" and parts is None:
             parts = partitions(connection)
-        found[ref] = WalTable(
+        tables[ref] = WalTable(
             ref,
             oid,
             kind,
@@ -259,7 +259,7 @@ def log_tables(connection: psycopg.Connection[Any], publication: str, refs: Iter
             rows,
             (parts or {}).get(ref, ()),
         )
-    return found
+    return tables
 
 
 def followed(

@@ -228,8 +228,8 @@ class WalKeys:
         """Take a relation's columns; one whose key has changed says nothing of today's."""
         names = [c.name for c in relation.columns]
         common = [n for n in self.columns if n in names]
-        known = {c.name: c for c in relation.columns}
-        fits = all(k in known and known[k].key and known[k].kind == self.columns.get(k) for k in self.key)
+        columns = {c.name: c for c in relation.columns}
+        fits = all(k in columns and columns[k].key and columns[k].kind == self.columns.get(k) for k in self.key)
         same_order = common == [n for n in names if n in self.columns]
         self.places = tuple(names.index(k) for k in self.key) if fits and same_order else None
 
@@ -271,7 +271,7 @@ class WalKeys:
         self.keys.clear()
 
     @property
-    def found(self) -> ChangedKeys:
+    def changed_keys(self) -> ChangedKeys:
         """Return the keys in the order of their texts, so that a repeated run sends the same queries."""
         return ChangedKeys(self.key, self.keys, self.whole)
 

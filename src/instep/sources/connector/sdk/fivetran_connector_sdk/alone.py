@@ -72,11 +72,11 @@ def sync(
     os.environ.setdefault("FIVETRAN_CONNECTION_ID", folder.name)
     os.environ.setdefault("FIVETRAN_DEPLOYMENT_MODEL", "local_debug")
     printed = ConsoleChannel(folder)
-    given = {
+    settings = {
         "configuration": configuration or _document(folder / "configuration.json"),
         "state": state or _document(folder / "files" / "state.json"),
     }
-    connector.sync(outlet.use(outlet.Outlet(printed)), given)
+    connector.sync(outlet.use(outlet.Outlet(printed)), settings)
     print(f"{printed.summary()}. Nothing was kept: `instep connector debug` fills a database.")
     if printed.failed:
         sys.exit(1)

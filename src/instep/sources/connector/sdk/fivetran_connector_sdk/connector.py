@@ -38,14 +38,14 @@ class Connector:
 
     def form(self) -> ConfigurationForm:
         method = self.configuration_form_method
-        made = at_once(method(), "configuration_form") if method else ConfigurationForm()
-        if not isinstance(made, ConfigurationForm):
+        returned = at_once(method(), "configuration_form") if method else ConfigurationForm()
+        if not isinstance(returned, ConfigurationForm):
             raise TypeError("configuration_form() has to return a ConfigurationForm")
-        return made
+        return returned
 
-    def sync(self, out: outlet.Outlet, given: Mapping[str, Any]) -> None:
+    def sync(self, out: outlet.Outlet, settings: Mapping[str, Any]) -> None:
         """Declare the tables, then run update() to its end; whatever ends it is told."""
-        configuration, state = dict(given.get("configuration") or {}), dict(given.get("state") or {})
+        configuration, state = dict(settings.get("configuration") or {}), dict(settings.get("state") or {})
         try:
             out.declare(self.tables(configuration))
             self._check_signature(configuration, state)

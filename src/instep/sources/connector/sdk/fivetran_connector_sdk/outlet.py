@@ -206,8 +206,8 @@ class Outlet:
             self._hand_on(bucket)
 
     def _hand_on(self, bucket: rows.Bucket) -> None:
-        if taken := bucket.pack():
-            self._send(*taken)
+        if packed := bucket.pack():
+            self._send(*packed)
 
 
 def _state_text(state: Mapping[str, Any]) -> str:
@@ -237,24 +237,23 @@ def _unfit(state: Mapping[str, Any]) -> str:
     left: list[tuple[Any, Any]] = [(state, None)]
     seen = {id(state)}
     while left:
-        value, place = left.pop()
+        value, parent = left.pop()
         parts = list(value.items() if isinstance(value, Mapping) else enumerate(value))  # threads may change it
-        if isinstance(value, Mapping) and (problem := _unfit_key([key for key, _ in parts], place)):
+        if isinstance(value, Mapping) and (problem := _unfit_key([key for key, _ in parts], parent)):
             return problem
         for key, part in parts:
-            here = (place, key)
+            place = (parent, key)
             if isinstance(part, (dict, list, tuple)):
                 if part and id(part) not in seen:
                     seen.add(id(part))
-                    left.append((part, here))
+                    left.append((part, place))
             elif isinstance(part, float):
                 if not math.isfinite(part):
-                    return f"{_path(here)} is NaN or Infinity, which JSON does not have: keep None or a text instead"
+                    return f"{_path(place)} is NaN or Infinity, which JSON does not have: keep None or a text instead"
             elif part is not None and not isinstance(part, (str, int)):
                 what = "a list" if isinstance(part, (set, frozenset)) else "a text, such as str(value)"
-                return (
-                    f"{_path(here)} is of the type {type(part).__name__}, which JSON does not have: keep {what} instead"
-                )
+                kind = type(part).__name__
+                return f"{_path(place)} is of the type {kind}, which JSON does not have: keep {what} instead"
     return ""
 
 

@@ -121,8 +121,8 @@ def _called(folder: str, module: ModuleType, function: ast.expr, own: set[str], 
     if isinstance(before, ast.Name) and before.id == "self" and owner:
         return _method(getattr(module, owner, None), function.attr)
     if isinstance(before, ast.Call):
-        made = _called(folder, module, before.func, own, owner)
-        return _method(made, function.attr) if inspect.isclass(made) else None
+        returned = _called(folder, module, before.func, own, owner)
+        return _method(returned, function.attr) if inspect.isclass(returned) else None
     if isinstance(before, ast.Name) and before.id not in own:
         other = getattr(module, before.id, None)
         if isinstance(other, ModuleType) and _is_own(folder, getattr(other, "__file__", None) or ""):
