@@ -52,13 +52,13 @@ def scratch(namespace: str) -> Scratch:
 
 def scratch_file(target: StagingTarget) -> StagedFile:
     """Return one row for the scratch table, where tasks write."""
-    made = StorageFolder(target.location, target.io).create("scratch.parquet")
+    file = StorageFolder(target.location, target.io).create("scratch.parquet")
     footers, footer = list[Any](), pa.BufferOutputStream()
     rows = pa.table({"id": pa.array([1], pa.int64())}, schema=target.schema)
-    pq.write_table(rows, made.sink, metadata_collector=footers)
-    size = made.finish()
+    pq.write_table(rows, file.sink, metadata_collector=footers)
+    size = file.finish()
     footers[0].write_metadata_file(footer)
-    return StagedFile("test", 0, made.uri, 1, size, footer.getvalue().to_pybytes())
+    return StagedFile("test", 0, file.uri, 1, size, footer.getvalue().to_pybytes())
 
 
 def checks_of(
@@ -88,8 +88,8 @@ def check_writable(name: str, *places: Path) -> None:
     """Raise ConnectError for the first file or folder of the destination that may not be written; one that is not
     there yet counts as the folder that it would be made in."""
     for place in places:
-        if why := unwritable_reason(there := _nearest_existing(place)):
-            raise ConnectError(f"destination {name}: {there} cannot be written: {why}", hint=_NEXT[why])
+        if why := unwritable_reason(nearest := _nearest_existing(place)):
+            raise ConnectError(f"destination {name}: {nearest} cannot be written: {why}", hint=_NEXT[why])
 
 
 _PROBE_BYTES = 16 << 20
@@ -118,7 +118,7 @@ def is_writable(place: Path) -> bool:
 
 def _nearest_existing(place: Path) -> Path:
     """Return the file or folder itself, or the first folder above it that is there."""
-    return next(found for found in (place, *place.parents) if found.exists())
+    return next(folder for folder in (place, *place.parents) if folder.exists())
 
 
 def unwritable_reason(place: Path) -> str:

@@ -84,13 +84,13 @@ def _tags(db: duckdb.DuckDBPyConnection, rows: pa.RecordBatch, names: Sequence[s
     return np.asarray(arrays["tag"]).view(np.int64)
 
 
-def _equal_values(db: duckdb.DuckDBPyConnection, here: pa.Array, there: pa.Array) -> pa.Array:
-    if pa.types.is_nested(here.type) or isinstance(here, pa.ExtensionArray):  # Arrow does not compare those
-        db.register("part", pa.record_batch([here, there], ["a", "b"]))
+def _equal_values(db: duckdb.DuckDBPyConnection, left: pa.Array, right: pa.Array) -> pa.Array:
+    if pa.types.is_nested(left.type) or isinstance(left, pa.ExtensionArray):  # Arrow does not compare those
+        db.register("part", pa.record_batch([left, right], ["a", "b"]))
         return pa.array(db.execute("SELECT a IS NOT DISTINCT FROM b AS same FROM part").fetchnumpy()["same"])
-    equal = pc.equal(here, there)
+    equal = pc.equal(left, right)
     if equal.null_count:
-        return pc.or_(equal.fill_null(False), pc.and_(here.is_null(), there.is_null()))
+        return pc.or_(equal.fill_null(False), pc.and_(left.is_null(), right.is_null()))
     return equal
 
 
@@ -167,8 +167,8 @@ class _Pass:
         first: list[tuple[float, int]] = []
         for number in range(self.compare.table.files):
             rows = next(iter(self.compare.table.read([number], keys=True)), None)
-            found = self.index.find(_tags(self.db, rows, self.names)) if rows is not None else np.empty(0)
-            first.append((float(np.median(found)) if len(found) else -1, number))
+            places = self.index.find(_tags(self.db, rows, self.names)) if rows is not None else np.empty(0)
+            first.append((float(np.median(places)) if len(places) else -1, number))
         return [number for _, number in sorted(first)]
 
     def _equal(
@@ -199,12 +199,12 @@ class _Pass:
         if self.compare.marked:
             same = pc.and_not(same, rows(compared).fill_null(False))
         for column in range(1, compared):
-            here, there = rows(column), partners(column)
-            if not here.null_count == there.null_count == len(here):
-                same = pc.and_(same, _equal_values(self.db, here, there))
+            left, right = rows(column), partners(column)
+            if not left.null_count == right.null_count == len(left):
+                same = pc.and_(same, _equal_values(self.db, left, right))
         for column in range(self.compare.key):
-            if (here := rows(column)).null_count:  # NULL is nobody's key
-                same = pc.and_(same, here.is_valid())
+            if (left := rows(column)).null_count:  # NULL is nobody's key
+                same = pc.and_(same, left.is_valid())
         return np.asarray(same)
 
     def _next(self, coming: Iterator[pa.RecordBatch]) -> bool:
@@ -232,8 +232,8 @@ class _Pass:
         row that is left could have it, too."""
         if equal != int(self.paired.sum()):
             return False
-        found = self.index.find(np.concatenate([np.empty(0, dtype=np.int64), *self.tags]))
-        return not self.paired[found[found >= 0]].any()
+        places = self.index.find(np.concatenate([np.empty(0, dtype=np.int64), *self.tags]))
+        return not self.paired[places[places >= 0]].any()
 
     def _give_up(self) -> bool:
         self.db.execute("DROP TABLE t; DROP TABLE r")

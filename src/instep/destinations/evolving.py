@@ -34,7 +34,7 @@ def evolving(
     Raises DestinationError if steps and `after` do not fit together.
     """
     entries = [EvolvingColumn(name, stored) for name, stored in now]
-    dropped = [(found, step) for step in steps if (found := _run(entries, step, undrop)) is not None]
+    dropped = [(removed, step) for step in steps if (removed := _run(entries, step, undrop)) is not None]
     by_name, expected = {e.name: e for e in entries}, {c.name for c in after.columns}
     if len(entries) != len(expected) or by_name.keys() != expected:
         odd = sorted(expected ^ by_name.keys()) or sorted(e.name for e in entries)
@@ -68,10 +68,10 @@ def _find(
     entries: list[EvolvingColumn[Stored]], name: str, step: Step, *, at_end: bool = False
 ) -> EvolvingColumn[Stored]:
     """Return the column of that name, by the old names first; `at_end`: by the names after all renames."""
-    found = sorted((e for e in entries if e.name == name), key=lambda e: e.moved, reverse=at_end)
-    if not found:
+    named = sorted((e for e in entries if e.name == name), key=lambda e: e.moved, reverse=at_end)
+    if not named:
         raise DestinationError(
             f"table {'.'.join(step.table)} has no column {name!r} for the step: {step.text}",
             hint="plan again: the destination may have been changed manually",
         )
-    return found[0]
+    return named[0]

@@ -31,8 +31,8 @@ class Hashing:
 
     def of(self, texts: Sequence[str | None]) -> list[str | None]:
         values = from_texts(texts, self.source, plain_type(self.source)).values
-        made = hashed(values, self.source, self.salt).to_pylist()
-        return [self._one(text, by_type) for text, by_type in zip(texts, made, strict=True)]
+        hashes = hashed(values, self.source, self.salt).to_pylist()
+        return [self._one(text, by_type) for text, by_type in zip(texts, hashes, strict=True)]
 
     def _one(self, text: str | None, by_type: str | None) -> str | None:
         if text is None or (not self.late and _HASH.fullmatch(text)):

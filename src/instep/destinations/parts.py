@@ -47,13 +47,13 @@ def grouped(sizes: Sequence[tuple[int, int]], rows: int, size: int, wide: int = 
     """Return runs of neighbours whose (rows, bytes) add up to no more than these, and to no more than a share if there
     are to be `wide` of them."""
     rows = min(rows, max(-(-sum(r for r, _ in sizes) // wide), 1)) if wide > 1 else rows
-    found, start, own = list[range](), 0, (0, 0)
+    runs, start, own = list[range](), 0, (0, 0)
     for at, (count, weight) in enumerate(sizes):
         if at > start and (own[0] + count > rows or own[1] + weight > size):
-            found.append(range(start, at))
+            runs.append(range(start, at))
             start, own = at, (0, 0)
         own = own[0] + count, own[1] + weight
-    return [*found, range(start, len(sizes))] if sizes else []
+    return [*runs, range(start, len(sizes))] if sizes else []
 
 
 def rewrite_groups(sizes: Sequence[tuple[int, int]], limit: int) -> list[range]:
@@ -84,7 +84,7 @@ def run_tasks(
         def hear(progress: ChunkProgress) -> None:
             so_far[number] = progress.rows, progress.bytes
             if on_progress:
-                on_progress(*(sum(one[at] for one in so_far) for at in (0, 1)))
+                on_progress(*(sum(progress_of[at] for progress_of in so_far) for at in (0, 1)))
 
         return hear if on_progress else None
 
@@ -119,12 +119,12 @@ class RewriteArea:
     def finished(self) -> dict[str, tuple[StagedFile, ...]]:
         """Return the files of the parts that are finished and all there."""
         names = set(children(self.folder.uri, self.folder.io))
-        found = dict[str, tuple[StagedFile, ...]]()
+        parts = dict[str, tuple[StagedFile, ...]]()
         for name in (n for n in names if n.endswith(".json")):
             files = self._read(name)
             if files is not None and all(self._name(f) in names for f in files):
-                found[name.rsplit("-", 2)[-2]] = files
-        return found
+                parts[name.rsplit("-", 2)[-2]] = files
+        return parts
 
     def _name(self, file: StagedFile) -> str:
         """Return the name of a file in the folder, "" for one that is elsewhere."""
@@ -147,8 +147,8 @@ class RewriteArea:
     def check(self, files: Sequence[StagedFile]) -> None:
         """Raise Conflict if files that are about to be committed have gone: those of an earlier run may be orphans to
         others."""
-        there = set(children(self.folder.uri, self.folder.io))
-        if any(self._name(f) not in there for f in files):
+        names = set(children(self.folder.uri, self.folder.io))
+        if any(self._name(f) not in names for f in files):
             raise Conflict(f"files of an earlier run have gone from {self.folder.uri}", hint="run this again")
 
     def clear(self, landed: Sequence[str] | None = None) -> None:
@@ -193,14 +193,14 @@ def write_parts(
 ) -> list[StagedFile]:
     """Return the files that `write` makes of the parts, in their order; those that an earlier run has finished are not
     written again. `parts` are known by all that their files follow from."""
-    found = {key: files for key, files in area.finished().items() if key in parts}
-    left = [_RecordedPart(key, part, write, area) for key, part in parts.items() if key not in found]
-    there = [f for files in found.values() for f in files]
-    rows, size = sum(f.rows for f in there), sum(f.bytes for f in there)
+    files_of = {key: files for key, files in area.finished().items() if key in parts}
+    left = [_RecordedPart(key, part, write, area) for key, part in parts.items() if key not in files_of]
+    finished = [f for files in files_of.values() for f in files]
+    rows, size = sum(f.rows for f in finished), sum(f.bytes for f in finished)
     session = workers.session() if left and large else None
-    made = run_tasks(session, _write_recorded, left, "rewrite", lambda r, b: workers.on_progress(rows + r, size + b))
-    found |= {one.key: files for one, files in zip(left, made, strict=True)}
-    files = [f for key in parts for f in found[key]]
+    written = run_tasks(session, _write_recorded, left, "rewrite", lambda r, b: workers.on_progress(rows + r, size + b))
+    files_of |= {recorded.key: files for recorded, files in zip(left, written, strict=True)}
+    files = [f for key in parts for f in files_of[key]]
     area.check(files)
     return files
 

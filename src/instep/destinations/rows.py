@@ -29,9 +29,9 @@ from instep.stage.spec import StagedFile
 def differing(values: pa.Array, old: DataType, new: DataType, target: pa.DataType) -> tuple[set[int], set[int]]:
     """Return positions of the values of type `old` that do not fit `new` (the Arrow type `target`), and of those
     that come back as another value. NULL is neither."""
-    there = cast(values, old, target, new)
-    invalid_values = set(there.invalid_values)
-    back = cast(there.values, new, values.type, old)
+    converted = cast(values, old, target, new)
+    invalid_values = set(converted.invalid_values)
+    back = cast(converted.values, new, values.type, old)
     pairs = enumerate(zip(values.to_pylist(), back.values.to_pylist(), strict=True))
     return invalid_values, {i for i, (before, after) in pairs if before != after and i not in invalid_values}
 
@@ -68,8 +68,8 @@ def _too_long(values: pa.Array, kind: DataType) -> list[int]:
     """Return where a text is longer than its type says: no cast minds, readers may."""
     if not isinstance(kind, String) or kind.length is None:
         return []
-    found: list[int] = pc.indices_nonzero(pc.greater(pc.utf8_length(values), kind.length)).to_pylist()
-    return found
+    places: list[int] = pc.indices_nonzero(pc.greater(pc.utf8_length(values), kind.length)).to_pylist()
+    return places
 
 
 def tried(

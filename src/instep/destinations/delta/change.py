@@ -259,8 +259,8 @@ def next_metadata(
     return out
 
 
-def _highest(made: DeltaField) -> int:
-    return max(made.id, _inner(made.type))
+def _highest(column: DeltaField) -> int:
+    return max(column.id, _inner(column.type))
 
 
 def _inner(stored: Any) -> int:

@@ -83,23 +83,23 @@ def _execute(
 def create(warehouse: Warehouse, table: Table, steps: Sequence[Step], commit: Commit) -> None:
     """Create an empty table; raises Conflict if the name is taken."""
     fields = first_fields(table, count(1))
-    made = with_stored(Record(_plain(table), uuid.uuid4().hex), fields, {})
-    record = made.after_changes(commit, [s.id for s in steps])
+    new_record = with_stored(Record(_plain(table), uuid.uuid4().hex), fields, {})
+    record = new_record.after_changes(commit, [s.id for s in steps])
     known = {f.name: f for f in fields}
     first = (commit.part.column,) if commit.part else ()
     by = [known[name] for name in (*first, *(_requested_by(steps) or ()))]
     if warehouse.is_taken(table.ref) or not begin(warehouse, record, fields, commit, by):
-        there = find(warehouse, table.ref) is not None
-        if there and commit.part:
+        exists = find(warehouse, table.ref) is not None
+        if exists and commit.part:
             raise ShardSchemaChanged(table.path)
-        hint = "plan again" if there else not_ours(table.ref).hint
+        hint = "plan again" if exists else not_ours(table.ref).hint
         raise Conflict(f"table {named(table.ref)} exists", hint=hint)
 
 
 def _requested_by(steps: Sequence[Step]) -> tuple[str, ...] | None:
     """Return the partition columns that the steps give the table; None if they say nothing of it."""
-    found = [s.change.after.partition for s in steps if isinstance(s.change, SetLayout)]
-    return tuple(term.column for term in found[-1]) if found else None
+    layouts = [s.change.after.partition for s in steps if isinstance(s.change, SetLayout)]
+    return tuple(term.column for term in layouts[-1]) if layouts else None
 
 
 def _is_laid_out(state: DeltaTableState, steps: Sequence[Step]) -> bool:
@@ -144,8 +144,8 @@ def _replace(warehouse: Warehouse, state: DeltaTableState, table: Table, steps: 
     by = [f.name for f in state.next_by] if requested is None else requested
     known = {c.name: c for c in table.columns}
     by = tuple(n for n in by if n in known and not partition_error(terms([n])[0], known[n].type))
-    made = replace(state.record, pending=_plain(table), by=by)
-    record = made.after_changes(commit, [s.id for s in steps])
+    pending = replace(state.record, pending=_plain(table), by=by)
+    record = pending.after_changes(commit, [s.id for s in steps])
     DeltaCommit(state, record).land("REPLACE TABLE", commit, warehouse)
 
 
@@ -167,8 +167,8 @@ def _alter(
     state.record.check(commit.fence)
     changes = [s.id for s in steps]
     if state.record.pending is not None:
-        made = replace(state.record, pending=_plain(target), by=_next_by(state, steps))
-        record = made.after_changes(commit, changes)
+        pending = replace(state.record, pending=_plain(target), by=_next_by(state, steps))
+        record = pending.after_changes(commit, changes)
         DeltaCommit(state, record).land("REPLACE TABLE", commit, warehouse)
     else:
         _columns(state, steps, target, changes, commit, how).land("CHANGE COLUMNS", commit, warehouse)
@@ -260,15 +260,15 @@ def _next(state: DeltaTableState, evolution: Evolution, by_name: Mapping[str, De
         column, before = source.column, by_name.get(source.before.name) if source.before else None
         if source.parked is not None:
             waits = state.parked[source.parked.place]
-            made = _fitting(waits.field, source)
-            made = replace(made, facts={**made.facts, BEFORE: waits.version})
+            field = _fitting(waits.field, source)
+            field = replace(field, facts={**field.facts, BEFORE: waits.version})
         elif before is None or source.rewrite is not None:
-            made = new_field(column, ids, log=str(state.snapshot.metadata["id"]))
+            field = new_field(column, ids, log=str(state.snapshot.metadata["id"]))
             if before is not None and source.before is not None:
-                casts[made.physical] = ValueCast(column.name, before.physical, source.before.type, column.type)
+                casts[field.physical] = ValueCast(column.name, before.physical, source.before.type, column.type)
         else:
-            made = _fitting(before, source)
-        fields.append(made)
+            field = _fitting(before, source)
+        fields.append(field)
     return _Next(tuple(fields), casts)
 
 
@@ -280,9 +280,9 @@ def _fitting(before: DeltaField, source: ColumnOrigin) -> DeltaField:
             f"column {column.name!r}: Delta cannot turn {was.type} into {column.type} in place",
             hint="the column has to be rewritten: add a new column, fill it, drop the old one",
         )
-    made = promoted(before, column.type)
+    field = promoted(before, column.type)
     nullable = True if source.parked else column.nullable
-    return replace(made, name=column.name, nullable=nullable, comment=column.comment or None)
+    return replace(field, name=column.name, nullable=nullable, comment=column.comment or None)
 
 
 def _parking(
@@ -304,9 +304,9 @@ def statements(steps: Sequence[Step]) -> list[str]:
     out: list[str] = []
     for step in steps:
         if not isinstance(step.change, SetLayout):
-            found = spark_sql.statements([step], "delta")
-            made = isinstance(step.change, TableAdded | TableReplaced) and by.get(step.table)
-            out += [line.replace("\n) USING delta", f"\n) USING delta\nPARTITIONED BY ({made})") for line in found]
+            lines = spark_sql.statements([step], "delta")
+            partition = isinstance(step.change, TableAdded | TableReplaced) and by.get(step.table)
+            out += [line.replace("\n) USING delta", f"\n) USING delta\nPARTITIONED BY ({partition})") for line in lines]
         elif step.table not in created:
             clause = f"partitioned by ({by[step.table]})" if by[step.table] else "not partitioned"
             out.append(f"-- the next whole load leaves {'.'.join(step.table)} {clause}")
@@ -338,8 +338,8 @@ class DeltaDdl(DeltaFacet):
     def undrop_table(self, ref: Ref, table: Table, commit: Commit) -> None:
         """Bring back a dropped table under its name with its rows; do nothing if it is back already."""
         with self.warehouse.moving():
-            if (there := find(self.warehouse, ref)) is not None:
-                if there.record.table.id != table.id:
+            if (existing := find(self.warehouse, ref)) is not None:
+                if existing.record.table.id != table.id:
                     hint = "rename or drop that one first"
                     raise DestinationError(f"another table is called {named(ref)} by now", hint=hint)
                 return

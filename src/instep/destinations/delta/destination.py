@@ -84,8 +84,8 @@ class DeltaSchema(DeltaDdl):
     def foreign(self, refs: Iterable[Ref]) -> dict[Ref, str]:
         """Return the tables that exist and are not ours."""
         requested = list(refs)
-        found = self.warehouse.each(lambda ref: self._why_foreign(find(self.warehouse, ref), ref), requested)
-        return {ref: str(why) for ref, why in zip(requested, found, strict=True) if why is not None}
+        reasons = self.warehouse.each(lambda ref: self._why_foreign(find(self.warehouse, ref), ref), requested)
+        return {ref: str(why) for ref, why in zip(requested, reasons, strict=True) if why is not None}
 
     def _why_foreign(self, table_state: DeltaTableState | None, ref: Ref) -> DestinationError | None:
         if (table_state is None or table_state.record.copy) and self.warehouse.is_taken(ref):
@@ -94,13 +94,9 @@ class DeltaSchema(DeltaDdl):
 
     def guards(self, refs: Iterable[Ref]) -> dict[Ref, Guards]:
         """Return the columns that tables are partitioned by."""
-        found = ((ref, find(self.warehouse, ref)) for ref in refs)
-        made = {
-            ref: partition.guards((*table_state.by, *table_state.next_by))
-            for ref, table_state in found
-            if table_state is not None
-        }
-        return {ref: guards for ref, guards in made.items() if guards}
+        states = ((ref, find(self.warehouse, ref)) for ref in refs)
+        fields = {ref: (*state.by, *state.next_by) for ref, state in states if state is not None}
+        return {ref: guards for ref, by in fields.items() if (guards := partition.guards(by))}
 
     def state(self, ref: Ref, *, version: bool = False) -> LoadState | None:
         """Return the record of the last load."""
@@ -110,9 +106,9 @@ class DeltaSchema(DeltaDdl):
     def sizes(self, refs: Iterable[Ref]) -> dict[Ref, TableSize]:
         """Return the sizes by the statistics of the log."""
         requested = list(refs)
-        found = zip(requested, self.warehouse.each(lambda ref: find(self.warehouse, ref), requested), strict=True)
+        states = zip(requested, self.warehouse.each(lambda ref: find(self.warehouse, ref), requested), strict=True)
         ours = (
-            (ref, table_state) for ref, table_state in found if table_state is not None and not table_state.record.copy
+            (ref, table_state) for ref, table_state in states if table_state is not None and not table_state.record.copy
         )
         return {ref: TableSize(h.rows, h.bytes) if h.record.loaded else TableSize() for ref, h in ours}
 
@@ -128,16 +124,9 @@ class DeltaLayouts(DeltaFacet):
 
     def recorded(self, refs: Iterable[Ref]) -> dict[Ref, TableLayout]:
         """Return the partitions of tables that wait for no new generation."""
-        found = ((ref, find(self.warehouse, ref)) for ref in refs)
-        there = (
-            (ref, table_state)
-            for ref, table_state in found
-            if table_state is not None and table_state.record.pending is None
-        )
-        return {
-            ref: TableLayout(partition=partition.terms(f.name for f in table_state.next_by))
-            for ref, table_state in there
-        }
+        states = ((ref, find(self.warehouse, ref)) for ref in refs)
+        ours = ((ref, state) for ref, state in states if state is not None and state.record.pending is None)
+        return {ref: TableLayout(partition=partition.terms(f.name for f in state.next_by)) for ref, state in ours}
 
     def partition_fault(self, term: PartitionTerm, kind: DataType) -> str:
         """Return why a column of this type cannot be partitioned so; "" if it can."""
@@ -273,7 +262,7 @@ def check_warehouse(destination: DeltaDestination) -> list[Check]:
 def _drop(destination: DeltaDestination, ref: Ref, table: Table) -> None:
     """Drop the table and delete its files."""
     destination.schema.execute(ref, [step(ref, TableRemoved(table))], None, COMMIT)
-    for one in destination.warehouse.waiting():
-        if one.ref == ref:
-            destination.warehouse.delete(one.folder)
+    for dropped in destination.warehouse.waiting():
+        if dropped.ref == ref:
+            destination.warehouse.delete(dropped.folder)
     destination.warehouse.unname(ref)

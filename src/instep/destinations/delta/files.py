@@ -85,8 +85,8 @@ def batches(
     schema, start = file_schema(fields), 0
     try:
         with pq.ParquetFile(opened(path), coerce_int96_timestamp_unit="us") as file:
-            there = {_known_by(f, by_id=by_id): f.name for f in file.schema_arrow}
-            names = [there.get(str(f.id) if by_id else f.physical) for f in fields]
+            names_in_file = {_known_by(f, by_id=by_id): f.name for f in file.schema_arrow}
+            names = [names_in_file.get(str(f.id) if by_id else f.physical) for f in fields]
             columns = [n for n in names if n is not None]
             read = {*groups(file.metadata, filters)}
             for group in range(file.num_row_groups):  # a batch over several could be as large as the file
@@ -96,9 +96,9 @@ def batches(
                     continue
                 for batch in file.iter_batches(BATCH, row_groups=[group], columns=columns):
                     low, high = np.searchsorted(deleted, [start, start + len(batch)])
-                    here, first, start = deleted[low:high] - start, start, start + len(batch)
-                    if len(here):
-                        batch = batch.take(pa.array(np.delete(np.arange(len(batch)), here)))
+                    deleted_rows, first, start = deleted[low:high] - start, start, start + len(batch)
+                    if len(deleted_rows):
+                        batch = batch.take(pa.array(np.delete(np.arange(len(batch)), deleted_rows)))
                     if at is not None:
                         skip = max(at.start - first, 0)
                         batch = batch.slice(skip, max(min(at.stop, start) - first - skip, 0))
@@ -108,8 +108,8 @@ def batches(
         raise DestinationError(f"the file {path} is not there", hint=hint) from error
 
 
-def _known_by(there: pa.Field, *, by_id: bool) -> str:
-    return (there.metadata or {}).get(FIELD_ID.encode(), b"").decode() if by_id else str(there.name)
+def _known_by(field: pa.Field, *, by_id: bool) -> str:
+    return (field.metadata or {}).get(FIELD_ID.encode(), b"").decode() if by_id else str(field.name)
 
 
 def _as(
@@ -197,21 +197,21 @@ def write_files(
     report: Report | None = None,
 ) -> tuple[StagedFile, ...]:
     """Write new files with these rows and return them."""
-    made = spec(state, fields, writing.run, by, writing.place)
-    writer, count = writer_for(made, writing.task, writing.attempt), 0
+    stage_spec = spec(state, fields, writing.run, by, writing.place)
+    writer, count = writer_for(stage_spec, writing.task, writing.attempt), 0
     try:
         for batch in rows:
             writer.write(batch)
             count += len(batch)
             if report is not None:
-                report(ChunkProgress(made.table, count, writer.bytes))
+                report(ChunkProgress(stage_spec.table, count, writer.bytes))
         files = writer.close()
     except BaseException:
         writer.abort()
         remove_files(state, writer.files)
         raise
     if report is not None:
-        report(ChunkProgress(made.table, count, sum(f.bytes for f in files), 1))
+        report(ChunkProgress(stage_spec.table, count, sum(f.bytes for f in files), 1))
     return files
 
 
@@ -284,25 +284,25 @@ def read_footer(file: StagedFile) -> pq.FileMetaData:
 
 def staged_name(file: StagedFile, field: DeltaField) -> str:
     """Return what a staged file calls a column; "" if it has none."""
-    there = {_known_by(f, by_id=True): str(f.name) for f in read_footer(file).schema.to_arrow_schema()}
-    return there.get(str(field.id), "")
+    names = {_known_by(f, by_id=True): str(f.name) for f in read_footer(file).schema.to_arrow_schema()}
+    return names.get(str(field.id), "")
 
 
 def _widened(state: DeltaTableState, footer: pq.FileMetaData, fields: Sequence[DeltaField]) -> bool:
     """Return whether another shard has widened a column since the file was staged."""
     if state.record.within is None:
         return False
-    found = {f.name: f.type for f in footer.schema.to_arrow_schema()}
-    return any(f.physical in found and _is_widening(found[f.physical], arrow_type(f.type)) for f in fields)
+    types = {f.name: f.type for f in footer.schema.to_arrow_schema()}
+    return any(f.physical in types and _is_widening(types[f.physical], arrow_type(f.type)) for f in fields)
 
 
 def check_ids(state: DeltaTableState, file: StagedFile, footer: pq.FileMetaData, fields: Sequence[DeltaField]) -> None:
     """Raise StageError unless the file has these columns, by id, in these types; of a shard narrower ones will do,
     for others may have widened them since."""
-    found = {_known_by(f, by_id=True): f.type for f in footer.schema.to_arrow_schema()}
+    types = {_known_by(f, by_id=True): f.type for f in footer.schema.to_arrow_schema()}
     shared = state.record.within is not None
     for field in fields:
-        kind, own = found.get(str(field.id)), arrow_type(field.type)
+        kind, own = types.get(str(field.id)), arrow_type(field.type)
         if kind is None or not (_alike(kind, own) or (shared and _is_widening(kind, own))):
             raise StageError(
                 f"staged file {file.path} does not have the column {field.name!r} as the table needs it",

@@ -65,9 +65,9 @@ class DeltaFills(DeltaFacet):
         if gone := sorted(columns.keys() - known.keys()):
             return FillSize(why_not=f"the destination has no column {', '.join(gone)}: see `instep plan`")
         left = [known[c] for c, number in columns.items() if number not in table_state.record.fills]
-        found = [f for f in table_state.own.each() if any(may_lack(f, c) for c in left)]
-        rows, weight = sum(rows_of(f) for f in found), sum(int(f["size"]) for f in found)
-        return FillSize(len(found), rows, weight, len(table_state.own))
+        lacking = [f for f in table_state.own.each() if any(may_lack(f, c) for c in left)]
+        rows, weight = sum(rows_of(f) for f in lacking), sum(int(f["size"]) for f in lacking)
+        return FillSize(len(lacking), rows, weight, len(table_state.own))
 
     def fill(
         self,
@@ -106,8 +106,8 @@ def _names_then(state: DeltaTableState, before: DeltaTableState, names: tuple[st
     """Return what columns were called in an older version; None if one was not there."""
     then = {f.physical: f.name for f in before.columns}
     now = {f.name: f.physical for f in state.columns}
-    found = tuple(then[now[n]] for n in names if now[n] in then)
-    return found if len(found) == len(names) else None
+    old_names = tuple(then[now[n]] for n in names if now[n] in then)
+    return old_names if len(old_names) == len(names) else None
 
 
 class DeltaRestoredValues(DeltaFacet):
@@ -123,12 +123,12 @@ class DeltaRestoredValues(DeltaFacet):
         table_state = require(self.warehouse, ref)
         table_state.record.check(commit.fence)
         key, state = table_state.record.table.key, table_state.state()
-        made = next(f for f in table_state.columns if f.name == column)
-        before = version_before(table_state, int(made.facts[BEFORE])) if BEFORE in made.facts else None
+        restored = next(f for f in table_state.columns if f.name == column)
+        before = version_before(table_state, int(restored.facts[BEFORE])) if BEFORE in restored.facts else None
         names = _names_then(table_state, before, (*key, column)) if before else None
         if not key or before is None or names is None or state is None:
             return 0
-        lacking = frozenset(n for n, f in enumerate(table_state.files) if may_lack(f, made.physical))
+        lacking = frozenset(n for n, f in enumerate(table_state.files) if may_lack(f, restored.physical))
         own = replace(commit, cursor=state.cursor, accepted=state.accepted)
         change = DeltaCommit(table_state, table_state.record.after_load(own, table_state.rows, new=0))
         work = FillWork(key, (column,))

@@ -60,8 +60,8 @@ def _record_name(state: DeltaTableState) -> str:
 
 
 def _maintained(state: DeltaTableState) -> Mapping[str, int]:
-    found: dict[str, int] = json.loads(state.snapshot.records.get(_record_name(state)) or "{}")
-    return found
+    maintained: dict[str, int] = json.loads(state.snapshot.records.get(_record_name(state)) or "{}")
+    return maintained
 
 
 def _files(warehouse: Warehouse, ref: Ref, work: MaintenanceSpec) -> Maintained:
@@ -71,38 +71,39 @@ def _files(warehouse: Warehouse, ref: Ref, work: MaintenanceSpec) -> Maintained:
     done = Maintained(count, count, size, size)
     if state.state() is None:
         return replace(done, notes=("its files are left as they are: it has not been loaded yet",))
-    actions = _bins(state, replace(work.how, target_file_size=_target_size(state) or work.how.target_file_size))
-    weight = sum(_size(one) for one in actions)
-    if work.dry_run or not actions:
-        old = sum(map(len, actions))
-        return replace(done, rewritten=old, bytes_rewritten=weight, files=count - old + len(actions))
+    every_pack = _bins(state, replace(work.how, target_file_size=_target_size(state) or work.how.target_file_size))
+    weight = sum(map(_size, every_pack))
+    if work.dry_run or not every_pack:
+        old = sum(map(len, every_pack))
+        return replace(done, rewritten=old, bytes_rewritten=weight, files=count - old + len(every_pack))
     session = work.session() if weight > SPARK_BYTES else None
     rows, number = 0, 0
-    for group in grouped([(0, _size(one)) for one in actions], 0, COMMIT_BYTES):
-        bins = [actions[i] for i in group if all(unquote(f["path"]) in state.own for f in actions[i])]
+    for group in grouped([(0, _size(files)) for files in every_pack], 0, COMMIT_BYTES):
+        packs = [every_pack[i] for i in group if all(unquote(f["path"]) in state.own for f in every_pack[i])]
         change = DeltaCommit(state, state.record, keeps_rows=True)
-        change.remove = sorted(unquote(f["path"]) for one in bins for f in one)
+        change.remove = sorted(unquote(f["path"]) for files in packs for f in files)
         places = {path: at for at, path in enumerate(state.paths)}
         tasks = list[PackTask]()
-        for one in bins:
-            paths = tuple(unquote(f["path"]) for f in one)
+        for files in packs:
+            paths = tuple(unquote(f["path"]) for f in files)
             tasks.append(PackTask(number, select_files(state, sorted(places[p] for p in paths)), paths, work.run))
             number += 1
-        added = [a for some in run_tasks(session, pack, tasks, "compact") for a in some]
+        added = [a for actions in run_tasks(session, pack, tasks, "compact") for a in actions]
         change.add = [{**a, "dataChange": False} for a in added]
-        if (written := sum(map(rows_of, added))) != (expected := sum(state.counted(f) for one in bins for f in one)):
+        written, expected = sum(map(rows_of, added)), sum(state.counted(f) for files in packs for f in files)
+        if written != expected:
             raise DestinationError(
                 f"table {named(ref)}: {written:,} rows were written in the place of {expected:,}",
                 hint="nothing was committed; check the files with `instep verify`",
             )
-        files = len(state.own) - len(change.remove) + len(added)
-        change.records[_record_name(state)] = json.dumps({"at": now_ms(), "files": files})
+        files_left = len(state.own) - len(change.remove) + len(added)
+        change.records[_record_name(state)] = json.dumps({"at": now_ms(), "files": files_left})
         change.land("OPTIMIZE", Commit(work.run, work.fence), warehouse)
         rows += written
-        gone, new = sum(map(_size, bins)), sum(int(a["size"]) for a in added)
+        gone, new = sum(map(_size, packs)), sum(int(a["size"]) for a in added)
         done = replace(
             done,
-            files=files,
+            files=files_left,
             bytes=done.bytes - gone + new,
             rewritten=done.rewritten + len(change.remove),
             bytes_rewritten=done.bytes_rewritten + gone,
@@ -138,7 +139,7 @@ def _bins(state: DeltaTableState, how: Maintenance) -> list[list[Action]]:
     groups = defaultdict[object, list[Action]](list)
     for file in sorted(state.files, key=lambda f: (f.get("modificationTime", 0), f["path"])):
         groups[place(file)].append(file)
-    return [[came[i] for i in one] for came in groups.values() for one in bins([_facts(f) for f in came], how)]
+    return [[came[i] for i in places] for came in groups.values() for places in bins([_facts(f) for f in came], how)]
 
 
 def _facts(file: Action) -> FileFacts:
@@ -156,10 +157,10 @@ class _Expired:
 
 
 def _expired(warehouse: Warehouse, state: DeltaTableState, how: Maintenance) -> _Expired:
-    found = [(version, int(info.get("timestamp", 0))) for version, info in changes(state.log)]
-    young = {v for v, at in found if at >= now_ms() - retention(state, "delta.logRetentionDuration")}
-    gone = expirable_snapshots(found, young, how, now_ms())
-    remaining = [(v, at) for v, at in found if v not in gone]
+    versions = [(version, int(info.get("timestamp", 0))) for version, info in changes(state.log)]
+    young = {v for v, at in versions if at >= now_ms() - retention(state, "delta.logRetentionDuration")}
+    gone = expirable_snapshots(versions, young, how, now_ms())
+    remaining = [(v, at) for v, at in versions if v not in gone]
     if not gone or not remaining:
         return _Expired()
     first, at = min(remaining)
@@ -177,13 +178,13 @@ def _expire(warehouse: Warehouse, ref: Ref, work: MaintenanceSpec, done: Maintai
     for file in _removed(state):
         path = path_of(state, file)
         last[path] = max(last.get(path, 0), int(file.get("deletionTimestamp", 0)))
-    there = [p for p, at in last.items() if at <= old.before and p not in live and p.is_relative_to(str(state.folder))]
-    there = [p for p in there if p.exists()]
+    unused = [p for p, at in last.items() if at <= old.before and p not in live]
+    removable = [p for p in unused if p.is_relative_to(str(state.folder)) and p.exists()]
     if not work.dry_run:
-        _delete(there)
+        _delete(removable)
         state.log.clean(old.first)
         _delete(_old_records(state))
-    return replace(done, snapshots=len(old.versions), removed=len(there))
+    return replace(done, snapshots=len(old.versions), removed=len(removable))
 
 
 def _removed(state: DeltaTableState) -> Iterator[Action]:
@@ -356,14 +357,14 @@ class DeltaSavepoints(DeltaFacet):
         """Return the versions that changed rows and can be read, newest first. Those whose files are gone are not
         looked for here: `rows_at` does."""
         table_state = require(self.warehouse, ref)
-        found = [*changes(table_state.log)]
-        last = max((v for v, _ in found), default=-1)
-        points, made = list[Savepoint](), dict[frozenset[str], datetime]()
-        for version, info in found:
+        versions = [*changes(table_state.log)]
+        last = max((v for v, _ in versions), default=-1)
+        points, times = list[Savepoint](), dict[frozenset[str], datetime]()
+        for version, info in versions:
             then = table_state.log.snapshot(version)
             if then is not None:
                 point = _savepoint(table_state, then, info, current=version == last)
-                points.append(replace(point, made=made.setdefault(frozenset(then.files), point.at)))
+                points.append(replace(point, made=times.setdefault(frozenset(then.files), point.at)))
         return points[::-1]
 
     def rows_at(self, ref: Ref, snapshot: int) -> int:

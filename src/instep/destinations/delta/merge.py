@@ -159,21 +159,21 @@ def _edits(
     db: duckdb.DuckDBPyConnection,
     state: DeltaTableState,
     work: DeltaMergeWork,
-    found: dict[str, int],
+    numbers_of: dict[str, int],
     files: Sequence[StagedFile],
 ) -> tuple[list[RowEdit], Iterator[pa.RecordBatch]]:
     edits = list[RowEdit]()
     new: Iterator[pa.RecordBatch] = iter(())
-    if "updated" in found:
+    if "updated" in numbers_of:
         at = places(db, "SELECT f, p, n FROM met WHERE what = 'updated' ORDER BY n")
         rows = pa.Table.from_batches(staged_at(state, work.edits, files, at[:, 2]))
         edits.append(RowEdit(at[:, :2], rows))
-    if "marked" in found:
+    if "marked" in numbers_of:
         at = places(db, "SELECT f, p FROM met WHERE what = 'marked'")
         edits.append(RowEdit(at, marks(state, work, time_of_staged(state, work, files), len(at))))
-    if "removed" in found:
+    if "removed" in numbers_of:
         edits.append(RowEdit(places(db, "SELECT f, p FROM met WHERE what = 'removed'")))
-    if "inserted" in found:
+    if "inserted" in numbers_of:
         [numbers] = places(db, "SELECT n FROM met WHERE what = 'inserted' ORDER BY n").T
         new = staged_at(state, [c.name for c in work.table.columns], files, numbers)
     return edits, new

@@ -83,11 +83,11 @@ def upsert_by_tasks(
         met = parts.joined(join_rows, tasks)
         refuse(state, sum(m.nulls for m in met), sum(m.duplicates for m in met))
         crashpoint("merge.staged")
-        found = {what: sum(m.found.get(what, 0) for m in met) for what in {w for m in met for w in m.found}}
+        counts = {what: sum(m.counts.get(what, 0) for m in met) for what in {w for m in met for w in m.counts}}
         edits = [*(m.edits for m in met), *parts.picked(met)]
-        at = time_of_staged(state, work, files) if "marked" in found else None
-        parts.rewrite(met, edits, found, at)
-    return outcome(found, sum(m.absent for m in met))
+        at = time_of_staged(state, work, files) if "marked" in counts else None
+        parts.rewrite(met, edits, counts, at)
+    return outcome(counts, sum(m.absent for m in met))
 
 
 def fill_by_tasks(
@@ -107,7 +107,7 @@ def fill_by_tasks(
             tasks = [*parts.staged("staged", values), *parts.table()]
         met = parts.joined(fill_rows, tasks)
         parts.rewrite(met, [m.edits for m in met], {})
-    return sum(m.found["updated"] for m in met)
+    return sum(m.counts["updated"] for m in met)
 
 
 @dataclass(frozen=True)
@@ -158,11 +158,11 @@ class _PartedChange:
         """Return the tasks that deal staged rows out."""
         ordered = in_order(files)
         starts = np.cumsum([0, *(f.rows for f in ordered)]).tolist()
-        found = list[DealTask]()
+        tasks = list[DealTask]()
         for number, some in enumerate(grouped([(f.rows, f.bytes) for f in ordered], TASK_ROWS, TASK_BYTES, self.wide)):
             staged = tuple((starts[i], replace(ordered[i], footer=b"")) for i in some)
-            found.append(DealTask(self.job, number, side, self.job.state, staged=staged))
-        return found
+            tasks.append(DealTask(self.job, number, side, self.job.state, staged=staged))
+        return tasks
 
     def deal_tasks(self, values: EarlierValues) -> list[DealTask]:
         """Return the tasks that deal the rows of an earlier version out."""
@@ -186,9 +186,9 @@ class _PartedChange:
         """Return what becomes of the rows that these tasks deal out."""
         self.staged_groups = [t for t in tasks if t.side == "staged"]
         dealt: dict[Side, list[PartedFile]] = {"staged": [], "keys": [], "table": []}
-        for task, one in zip(tasks, run_tasks(self.session, deal, tasks, "merge: deal"), strict=True):
-            if one is not None:
-                dealt[task.side].append(one)
+        for task, dealt_part in zip(tasks, run_tasks(self.session, deal, tasks, "merge: deal"), strict=True):
+            if dealt_part is not None:
+                dealt[task.side].append(dealt_part)
         staged_starts = np.array([t.staged[0][0] for t in self.staged_groups if t.staged], dtype=np.int64)
         joins = [
             JoinTask(
@@ -214,17 +214,17 @@ class _PartedChange:
             if (own := _own(come, group))
         ]
         picked_rows: list[PickedRows] = run_tasks(self.session, pick_rows, tasks, "merge: read")
-        self.change.add += [action for one in picked_rows for action in one.added]
-        return [{"updated": one.updated} for one in picked_rows if one.updated is not None]
+        self.change.add += [action for picked_part in picked_rows for action in picked_part.added]
+        return [{"updated": picked_part.updated} for picked_part in picked_rows if picked_part.updated is not None]
 
     def rewrite(
         self,
         met: Sequence[JoinedRows],
         edits: Sequence[Mapping[str, PartedFile]],
-        found: Mapping[str, int],
+        counts: Mapping[str, int],
         at: int | None = None,
     ) -> None:
-        """Write the files again that have rows of which something becomes. `found`: how many of each kind; `at`: the
+        """Write the files again that have rows of which something becomes. `counts`: how many of each kind; `at`: the
         time of those that leave."""
         touched = {n for m in met for n in m.touched}
         if self.by is not None:
@@ -241,10 +241,10 @@ class _PartedChange:
         written: list[list[Action]] = run_tasks(self.session, rewrite_files, tasks, "merge: write")
         self.change.add += [a for some in written for a in some]
         self.change.remove += [self.state.paths[n] for n in sorted(touched)]
-        self._check(touched, found)
+        self._check(touched, counts)
 
-    def _check(self, touched: set[int], found: Mapping[str, int]) -> None:
-        expected = sum(self.sizes[n][0] for n in touched) + found.get("inserted", 0) - found.get("removed", 0)
+    def _check(self, touched: set[int], counts: Mapping[str, int]) -> None:
+        expected = sum(self.sizes[n][0] for n in touched) + counts.get("inserted", 0) - counts.get("removed", 0)
         check_rows(self.state, sum(map(rows_of, self.change.add)), expected)
 
 

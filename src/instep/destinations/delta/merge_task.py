@@ -85,11 +85,11 @@ class MergeJob:
     def bears(self, side: Side) -> Mapping[str, str]:
         """Return the columns that rows bear when they are dealt out, by what they are called then."""
         work = self.work
-        found = {f"c{i}": name for i, name in enumerate(work.names if isinstance(work, FillWork) else self.key)}
+        names = {f"c{i}": name for i, name in enumerate(work.names if isinstance(work, FillWork) else self.key)}
         if isinstance(work, FillWork) or side == "keys":
-            return found
+            return names
         marked = work.system.deleted if side == "table" else ""
-        return found | {what: name for what, name in (("cursor", work.how.cursor), ("deleted", marked)) if name}
+        return names | {what: name for what, name in (("cursor", work.how.cursor), ("deleted", marked)) if name}
 
     def hashed(self, side: Side) -> bool:
         """Return whether rows bear hashes of their values."""
@@ -244,9 +244,9 @@ def _hashes(db: duckdb.DuckDBPyConnection, job: MergeJob, side: Side, rows: pa.R
         first = hashable(db, own) if own else []
         second = [other_form(coming.schema.field(c), value) for c, value in zip(own, first, strict=True)][::-1]
         select += [f"{hashed_key(v) if v else '0::BIGINT'} AS h{n}" for n, v in enumerate((first, second))]
-    found = db.execute(f"SELECT {', '.join(select)} FROM coming ORDER BY i").fetchnumpy() if select else {}
-    parts = found.pop("part", None)
-    return np.zeros(len(rows), np.int64) if parts is None else parts, [pa.array(h) for h in found.values()]
+    hashes = db.execute(f"SELECT {', '.join(select)} FROM coming ORDER BY i").fetchnumpy() if select else {}
+    parts = hashes.pop("part", None)
+    return np.zeros(len(rows), np.int64) if parts is None else parts, [pa.array(h) for h in hashes.values()]
 
 
 def _staged_part(part: DealTask, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -285,8 +285,8 @@ def _table_part(part: DealTask, db: duckdb.DuckDBPyConnection, schema: pa.Schema
             if own is not None:
                 low, high = np.searchsorted(own, [at[0], start])
                 rows, at = rows.take(pa.array(own[low:high] - at[0])), own[low:high]
-            here = pa.repeat(pa.scalar(part.numbers[number], pa.int32()), len(rows))
-            yield pa.RecordBatch.from_arrays([*rows.columns, here, pa.array(at)], schema=schema)
+            file_numbers = pa.repeat(pa.scalar(part.numbers[number], pa.int32()), len(rows))
+            yield pa.RecordBatch.from_arrays([*rows.columns, file_numbers, pa.array(at)], schema=schema)
 
 
 def _places_of(part: DealTask, db: duckdb.DuckDBPyConnection) -> Places:
@@ -333,7 +333,7 @@ class JoinedRows:
     """The result for some rows: how many of each kind, the files of the table that change, by kind what is to be done
     to rows of the table, and the staged rows that `come`."""
 
-    found: Mapping[str, int]
+    counts: Mapping[str, int]
     absent: int
     nulls: int
     duplicates: int
@@ -350,19 +350,21 @@ def join_rows(part: JoinTask, attempt: int, report: Report | None) -> JoinedRows
     with task_engine(streams=True) as db:
         load_both(db, part.reader("staged"), part.reader("table"))
         nulls, twins = join_by_key(db, work, keys)
-        found, absent = counts(db, work)
+        counted, absent = counts(db, work)
         if nulls or twins:
-            return JoinedRows(found, absent, nulls, twins)
-        gone = {w: places(db, f"SELECT f, p FROM met WHERE what = '{w}'") for w in ("marked", "removed") if w in found}
+            return JoinedRows(counted, absent, nulls, twins)
+        gone = {
+            w: places(db, f"SELECT f, p FROM met WHERE what = '{w}'") for w in ("marked", "removed") if w in counted
+        }
         came = places(db, "SELECT n, coalesce(f, -1), coalesce(p, -1) FROM met WHERE what IN ('inserted', 'updated')")
-    made = {what: _dealt_places(part, what, lines, attempt) for what, lines in gone.items()}
-    edits: dict[str, PartedFile] = {what: dealt for what, dealt in made.items() if dealt is not None}
+    dealt_by = {what: _dealt_places(part, what, lines, attempt) for what, lines in gone.items()}
+    edits: dict[str, PartedFile] = {what: dealt for what, dealt in dealt_by.items() if dealt is not None}
     touched = np.unique(np.concatenate([came[came[:, 1] >= 0, 1], *(lines[:, 0] for lines in gone.values())]))
     come = PartedFileWriter(part.job, f"come-{part.part}-{attempt}", _GROUPED)
     for n, f, p in (lines.T for lines in _slices(came)):
         rows = [pa.array(n), pa.array(f, pa.int32()), pa.array(p)]
         come.put(pa.RecordBatch.from_arrays(rows, schema=_GROUPED), group_of(part.staged_starts, n))
-    return JoinedRows(found, absent, 0, 0, tuple(touched.tolist()), edits, come.close())
+    return JoinedRows(counted, absent, 0, 0, tuple(touched.tolist()), edits, come.close())
 
 
 def _slices(lines: Places) -> Iterator[Places]:
@@ -429,11 +431,11 @@ def pick_rows(part: PickTask, attempt: int, report: Report | None) -> PickedRows
 
     def inserted() -> Iterator[pa.RecordBatch]:
         for rows, f, p in _picked(part, come, names):
-            there = np.flatnonzero(f >= 0)
-            some = rows.take(pa.array(there))
-            values = [*(some.column(name) for name in work.edits), pa.array(f[there]), pa.array(p[there])]
-            dealer.put(pa.RecordBatch.from_arrays(values, schema=schema), group_of(part.starts, f[there]))
-            if len(there) < len(rows):
+            hits = np.flatnonzero(f >= 0)
+            some = rows.take(pa.array(hits))
+            values = [*(some.column(name) for name in work.edits), pa.array(f[hits]), pa.array(p[hits])]
+            dealer.put(pa.RecordBatch.from_arrays(values, schema=schema), group_of(part.starts, f[hits]))
+            if len(hits) < len(rows):
                 yield rows.take(pa.array(np.flatnonzero(f < 0)))
 
     added = list[Action]()

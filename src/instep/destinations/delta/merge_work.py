@@ -161,11 +161,11 @@ class HashedMergeWork(DeltaMergeWork):
         return f"{side}.cursor"
 
 
-def outcome(found: Mapping[str, int], absent: int) -> LoadOutcome:
+def outcome(counted: Mapping[str, int], absent: int) -> LoadOutcome:
     """Return the outcome of a merge."""
-    left = found.get("marked", 0) + found.get("removed", 0)
+    left = counted.get("marked", 0) + counted.get("removed", 0)
     return LoadOutcome(
-        found.get("inserted", 0), found.get("updated", 0), left, max(absent, 0), found.get("returned", 0)
+        counted.get("inserted", 0), counted.get("updated", 0), left, max(absent, 0), counted.get("returned", 0)
     )
 
 
@@ -215,8 +215,8 @@ def refuse(state: DeltaTableState, nulls: int, duplicates: int) -> None:
 def counts(db: duckdb.DuckDBPyConnection, work: DeltaMergeWork) -> tuple[dict[str, int], int]:
     """Return how many rows what becomes of, and how many more keys the source has than rows of the table and staged
     ones have."""
-    found = dict(db.execute("SELECT what, count(*) FROM met WHERE what IS NOT NULL GROUP BY what").fetchall())
-    return found, count(db, work.absent) if work.how.keys else 0
+    counted = dict(db.execute("SELECT what, count(*) FROM met WHERE what IS NOT NULL GROUP BY what").fetchall())
+    return counted, count(db, work.absent) if work.how.keys else 0
 
 
 def time_of_staged(state: DeltaTableState, work: DeltaMergeWork, files: Sequence[StagedFile]) -> int | None:
@@ -264,14 +264,14 @@ def filled_rows(
     places = range(len(work.key), len(work.key) + len(work.columns))
     gets = " OR ".join(f"(t.c{i} IS NULL AND s.c{i} IS NOT NULL)" for i in places)
     old, new = (f"{side}.c{places.stop}" if work.meta else "NULL::VARCHAR" for side in "ts")
-    found = ", ".join(f"coalesce(t.c{i}, s.c{i}) AS v{i}" for i in places)
+    filled = ", ".join(f"coalesce(t.c{i}, s.c{i}) AS v{i}" for i in places)
     some = "true" if work.meta else " OR ".join(f"c{i} IS NOT NULL" for i in places)
     db.register("came", values)
     run(db, f"CREATE TEMP TABLE s AS SELECT * FROM came WHERE {some}")
     db.register("t", table)
     rows = as_table(
         db,
-        f"SELECT t.f, t.p, CASE WHEN {gets} THEN 1 ELSE 0 END AS gets, {old} AS old, {new} AS new, {found} "
+        f"SELECT t.f, t.p, CASE WHEN {gets} THEN 1 ELSE 0 END AS gets, {old} AS old, {new} AS new, {filled} "
         f"FROM t JOIN s ON {work.same_key('t', 's')} WHERE {gets} OR {old} IS NOT NULL OR {new} IS NOT NULL",
     )
     return _edit(work, rows)

@@ -57,21 +57,21 @@ class DeltaPromoteTask:
 
     def extract(self, file: Action) -> Iterator[ExtractedValues]:
         """Yield what becomes of a file's rows, batch by batch; only the objects and these columns are read."""
-        fields, made = self._fields()
+        fields, arrow_fields = self._fields()
         for batch in rows_in(self.state, file, fields):
-            yield self._extract(batch.columns, made)
+            yield self._extract(batch.columns, arrow_fields)
 
-    def _extract(self, columns: Sequence[pa.Array], made: Sequence[pa.Field]) -> ExtractedValues:
-        return extract_values(columns[0], [c.is_null() for c in columns[1:]], list(self.columns.values()), made)
+    def _extract(self, columns: Sequence[pa.Array], fields: Sequence[pa.Field]) -> ExtractedValues:
+        return extract_values(columns[0], [c.is_null() for c in columns[1:]], list(self.columns.values()), fields)
 
     def rows(self, file: Action, taking: FileExtraction) -> Iterator[pa.RecordBatch]:
         """Yield a file's rows with their values."""
-        fields, made = self._fields()
+        fields, arrow_fields = self._fields()
         start, names = 0, [f.physical for f in fields]
         for batch in rows_in(self.state, file, self.state.layout):
             columns = dict(zip(batch.schema.names, batch.columns, strict=True))
             own = [columns[name] for name in names]
-            done = taking.extract(start, len(batch), partial(self._extract, own, made))
+            done = taking.extract(start, len(batch), partial(self._extract, own, arrow_fields))
             start += len(batch)
             if done is not None:
                 columns[names[0]] = pc.if_else(done.gets, as_type(done.left, own[0].type), own[0])
@@ -106,9 +106,9 @@ def promote_files(part: DeltaPromoteTask, attempt: int, report: Report | None) -
         files = write_files(state, state.layout, replace(part.writing, attempt=attempt), rows, state.by, report)
     numbers = [n for n, taking in takings.items() if taking.rows]
     check_rows(state, sum(f.rows for f in files), sum(state.counted(state.files[n]) for n in numbers))
-    made = tuple(action(state, state.layout, file, state.by) for file in files)
-    found, invalid_values = (sum(getattr(t, what) for t in takings.values()) for what in ("rows", "invalid_values"))
-    return PromotedFiles(tuple(state.paths[n] for n in numbers), made, found, invalid_values)
+    actions = tuple(action(state, state.layout, file, state.by) for file in files)
+    row_count, invalid_values = (sum(getattr(t, what) for t in takings.values()) for what in ("rows", "invalid_values"))
+    return PromotedFiles(tuple(state.paths[n] for n in numbers), actions, row_count, invalid_values)
 
 
 def _candidates(state: DeltaTableState, columns: Sequence[str], extra: str) -> list[int]:
@@ -149,12 +149,12 @@ class DeltaPromotes(DeltaFacet):
         own = replace(commit, cursor=state.cursor, accepted=state.accepted)
         change = DeltaCommit(table_state, table_state.record.after_load(own, table_state.rows, new=0))
         done = _promoted(change, columns, extra, own, workers, self.upsert_rows)
-        change.remove += [path for one in done for path in one.paths]
-        change.add += [file for one in done for file in one.files]
+        change.remove += [path for part in done for path in part.paths]
+        change.add += [file for part in done for file in part.files]
         if change.remove:
             change.land("UPDATE", own, self.warehouse)
         crashpoint("promote.committed")
-        return Promoted(sum(one.rows for one in done), sum(one.invalid_values for one in done))
+        return Promoted(sum(part.rows for part in done), sum(part.invalid_values for part in done))
 
 
 def _promoted(

@@ -49,9 +49,9 @@ def _value(value: Any, field: DeltaField, *, up: bool = False) -> Any:
         if field.type == "date":
             return date.fromisoformat(value)
         if field.type in ("timestamp", "timestamp_ntz"):
-            found = datetime.fromisoformat(value)
-            found = found.astimezone(UTC) if found.tzinfo else found
-            return found + _MILLISECOND if up else found
+            time = datetime.fromisoformat(value)
+            time = time.astimezone(UTC) if time.tzinfo else time
+            return time + _MILLISECOND if up else time
     except (TypeError, ValueError, OverflowError):
         return None
     return value
@@ -67,7 +67,7 @@ def _compared(ranges: Mapping[str, ColumnRange], filters: Sequence[ColumnFilter]
 
 def groups(parquet: pq.FileMetaData, filters: Sequence[ColumnFilter]) -> list[int]:
     """Return the row groups of a file that may have a row that passes the filters on its columns."""
-    filtered, found = {f.column for f in filters}, list[int]()
+    filtered, passing = {f.column for f in filters}, list[int]()
     for group in range(parquet.num_row_groups):
         ranges, part = dict[str, ColumnRange](), parquet.row_group(group)
         for place in range(part.num_columns):
@@ -78,5 +78,5 @@ def groups(parquet: pq.FileMetaData, filters: Sequence[ColumnFilter]) -> list[in
                 low, high = (stats.min, stats.max) if stats.has_min_max else (None, None)
                 ranges[name] = ColumnRange(low, high, nulls != 0, nulls == part.num_rows)
         if may_pass(filters, _compared(ranges, filters)):
-            found.append(group)
-    return found
+            passing.append(group)
+    return passing

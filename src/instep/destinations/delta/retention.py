@@ -139,16 +139,16 @@ class DeltaClones(DeltaFacet):
         if table_state.record.state is None or not count:
             return None
         origin = json.dumps([table_state.record.place, table_state.record.version])
-        if (there := find(self.warehouse, place)) is not None and there.record.copy == origin:
+        if (clone := find(self.warehouse, place)) is not None and clone.record.copy == origin:
             return count
-        if there is not None or self.warehouse.is_taken(place):
+        if clone is not None or self.warehouse.is_taken(place):
             raise Conflict(f"table {named(place)} is there already", hint="rename or purge that one first")
         table = replace(table_state.record.table, schema=place[0], name=place[1])
         own = replace(
             table_state.record, table=table, place=f"copy of {table_state.record.place}", parked=(), copy=origin
         )
         log = self.warehouse.make(place)
-        files = [made for file in table_state.own.each() for made in _copied(table_state, log, file, commit.run)]
+        files = [copied for file in table_state.own.each() for copied in _copied(table_state, log, file, commit.run)]
         if not begin(
             self.warehouse, with_stored(own, table_state.fields, {}), table_state.fields, commit, table_state.by, files
         ):

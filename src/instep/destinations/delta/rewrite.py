@@ -136,9 +136,9 @@ def new_rows(
     names = {f.physical: f.name for f in state.columns}
     schema = file_schema(fields)
     for batch in rows:
-        there = set(batch.schema.names)
+        own = set(batch.schema.names)
         columns = [
-            as_type(batch.column(names[f.name]), f.type) if names.get(f.name) in there else pa.nulls(len(batch), f.type)
+            as_type(batch.column(names[f.name]), f.type) if names.get(f.name) in own else pa.nulls(len(batch), f.type)
             for f in schema
         ]
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -179,15 +179,15 @@ def _apply(batch: pa.RecordBatch, start: int, edits: Iterable[_Own], physical: M
         low, high = np.searchsorted(edit.places, [start, start + len(batch)])
         if low == high:
             continue
-        here = edit.places[low:high] - start
+        edited_rows = edit.places[low:high] - start
         if edit.values is None:
-            keep[here] = False
+            keep[edited_rows] = False
             continue
         for name in edit.values.column_names:
             new = edit.values.column(name).take(pa.array(edit.lines[low:high]))
-            columns[physical[name]] = put(columns[physical[name]], here, new)
-    made = pa.RecordBatch.from_arrays([columns[n] for n in batch.schema.names], schema=batch.schema)
-    return made if keep.all() else made.filter(pa.array(keep))
+            columns[physical[name]] = put(columns[physical[name]], edited_rows, new)
+    changed = pa.RecordBatch.from_arrays([columns[n] for n in batch.schema.names], schema=batch.schema)
+    return changed if keep.all() else changed.filter(pa.array(keep))
 
 
 def put(old: pa.Array, places: Places, new: pa.ChunkedArray) -> pa.Array:
@@ -275,12 +275,12 @@ class _DeltaRewritePart:
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         schema = file_schema(self.layout)
-        there = [f for f in self.layout if f.physical not in self.casts]
+        unchanged = [f for f in self.layout if f.physical not in self.casts]
         for path, file in zip(self.state.paths, self.state.files, strict=True):
-            for batch in rows_in(self.state, file, there):
+            for batch in rows_in(self.state, file, unchanged):
                 columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-                made = {name: cast.values(columns, schema.field(name).type) for name, cast in self.casts.items()}
-                columns |= made
+                cast_values = {name: cast.values(columns, schema.field(name).type) for name, cast in self.casts.items()}
+                columns |= cast_values
                 if path in self.own:
                     columns |= {name: move.values(columns, len(batch)) for name, move in self.moves.items()}
                 yield pa.RecordBatch.from_arrays([columns[n] for n in schema.names], schema=schema)
@@ -320,11 +320,11 @@ class _ValueMove:
 
 def _moves(change: DeltaCommit, part: PartChange, layout: Mapping[str, DeltaField]) -> dict[str, _ValueMove]:
     """Return the moved values by physical name; a column that the change drops still has values."""
-    there, found = {f.name: f for f in change.fields or change.state.columns}, dict[str, _ValueMove]()
+    fields, moves = {f.name: f for f in change.fields or change.state.columns}, dict[str, _ValueMove]()
     for old, new in part.moves:
-        waits = None if old in there else latest(change.record.parked, old)
-        found[there[new].physical] = _ValueMove(layout[waits.place] if waits else there[old], there[new])
+        waits = None if old in fields else latest(change.record.parked, old)
+        moves[fields[new].physical] = _ValueMove(layout[waits.place] if waits else fields[old], fields[new])
     for old, _ in part.moves:
-        if old in there:
-            found.setdefault(there[old].physical, _ValueMove(None, there[old]))
-    return found
+        if old in fields:
+            moves.setdefault(fields[old].physical, _ValueMove(None, fields[old]))
+    return moves

@@ -104,10 +104,10 @@ def staged_at(
             start += file.rows
             continue
         for batch in batches(staged_path(state, file), fields, by_id=True):
-            here = None if numbers is None else _between(numbers, start, len(batch)) - start
+            requested = None if numbers is None else _between(numbers, start, len(batch)) - start
             start += len(batch)
-            if here is None or len(here):
-                part = batch if here is None else batch.take(pa.array(here))
+            if requested is None or len(requested):
+                part = batch if requested is None else batch.take(pa.array(requested))
                 yield pa.RecordBatch.from_arrays(part.columns, names=list(names))
 
 
@@ -150,9 +150,9 @@ def count(db: duckdb.DuckDBPyConnection, sql: str) -> int:
 
 def as_table(db: duckdb.DuckDBPyConnection, sql: str, names: Sequence[str] = ()) -> pa.Table:
     """Return the answer of a query, its columns called so."""
-    found = db.sql(sql)
-    assert found is not None, "a query has an answer"
-    rows: pa.Table = found.to_arrow_table()
+    relation = db.sql(sql)
+    assert relation is not None, "a query has an answer"
+    rows: pa.Table = relation.to_arrow_table()
     return rows.rename_columns(list(names)) if names else rows
 
 

@@ -101,8 +101,8 @@ def stored_type(kind: DataType, ids: Iterator[int]) -> Type:
         return {"type": "array", "elementType": stored_type(kind.element, ids), "containsNull": True}
     if isinstance(kind, Struct):
         _check_names([f.name for f in kind.fields], str(kind))
-        made = [DeltaField(next(ids), f.name, f.name, stored_type(f.type, ids)) for f in kind.fields]
-        return {"type": "struct", "fields": [f.to_json() for f in made]}
+        fields = [DeltaField(next(ids), f.name, f.name, stored_type(f.type, ids)) for f in kind.fields]
+        return {"type": "struct", "fields": [f.to_json() for f in fields]}
     return delta_primitive(kind)
 
 
@@ -161,8 +161,8 @@ def arrow_type(stored: Type) -> pa.DataType:
     return pa.struct([_nested(from_json(f)) for f in stored["fields"]])
 
 
-def _nested(made: DeltaField) -> pa.Field:
-    return pa.field(made.physical, arrow_type(made.type), made.nullable, {FIELD_ID: str(made.id)})
+def _nested(inner: DeltaField) -> pa.Field:
+    return pa.field(inner.physical, arrow_type(inner.type), inner.nullable, {FIELD_ID: str(inner.id)})
 
 
 def arrow_of(kind: DataType) -> pa.DataType:
@@ -170,11 +170,11 @@ def arrow_of(kind: DataType) -> pa.DataType:
     return arrow_type(stored_type(kind, iter(range(1, 1_000_000))))
 
 
-def arrow_field(made: DeltaField) -> pa.Field:
+def arrow_field(column: DeltaField) -> pa.Field:
     """Return a column as tasks write it: under its own name, with its id and, if that is not the one it has in files,
     that."""
-    metadata = {FIELD_ID: str(made.id)} | ({STORED: made.physical} if made.physical != made.name else {})
-    return pa.field(made.name, arrow_type(made.type), made.nullable, metadata)
+    metadata = {FIELD_ID: str(column.id)} | ({STORED: column.physical} if column.physical != column.name else {})
+    return pa.field(column.name, arrow_type(column.type), column.nullable, metadata)
 
 
 def arrow_schema(fields: Sequence[DeltaField]) -> pa.Schema:
@@ -208,18 +208,18 @@ def new_field(column: Column, ids: Iterator[int], *, nullable: bool = True, log:
 _RANK = {name: rank for rank, name in enumerate(("byte", "short", "integer", "long"))}
 
 
-def promoted(made: DeltaField, kind: DataType) -> DeltaField:
+def promoted(column: DeltaField, kind: DataType) -> DeltaField:
     """Return the column widened to hold `kind`; raises IllegalChange where Delta's readers have no such widening."""
     target = stored_type(kind, iter(range(1, 1_000_000)))
-    if bare(made.type) == bare(target):
-        return made
-    if not (isinstance(made.type, str) and isinstance(target, str) and _widens(made.type, target)):
+    if bare(column.type) == bare(target):
+        return column
+    if not (isinstance(column.type, str) and isinstance(target, str) and _widens(column.type, target)):
         raise IllegalChange(
-            f"column {made.name!r}: Delta cannot turn {data_type(made.type)} into {kind} in place",
+            f"column {column.name!r}: Delta cannot turn {data_type(column.type)} into {kind} in place",
             hint="the column has to be rewritten: add a new column, fill it, drop the old one",
         )
-    changes = [*made.facts.get(CHANGES, ()), {"fromType": made.type, "toType": target}]
-    return replace(made, type=target, facts={**made.facts, CHANGES: changes})
+    changes = [*column.facts.get(CHANGES, ()), {"fromType": column.type, "toType": target}]
+    return replace(column, type=target, facts={**column.facts, CHANGES: changes})
 
 
 def _widens(before: str, after: str) -> bool:
@@ -236,12 +236,12 @@ def _widens(before: str, after: str) -> bool:
 
 def features(fields: Sequence[DeltaField]) -> list[str]:
     """Return the features that a reader needs for these columns."""
-    found = ["columnMapping"]
+    names = ["columnMapping"]
     if any("timestamp_ntz" in json.dumps(f.type) for f in fields):
-        found.append("timestampNtz")
+        names.append("timestampNtz")
     if any(CHANGES in f.facts for f in fields):
-        found.append("typeWidening")
-    return found
+        names.append("typeWidening")
+    return names
 
 
 _WHOLE = ("byte", "short", "integer", "long")
@@ -290,31 +290,31 @@ def texts(partition: Partition | None, by: Sequence[DeltaField]) -> dict[str, st
     return {f.physical: _text(f, value) for f, value in zip(by, values, strict=True)}
 
 
-def _text(made: DeltaField, value: Any) -> str | None:
+def _text(column: DeltaField, value: Any) -> str | None:
     """Return a partition value as the log has it, from `stage.partition.Partition`'s form (days and microseconds
     since 1970). Raises StageError for a value that would be read as another."""
     if value is None:
         return None
-    if value == "" and made.type == "string":
+    if value == "" and column.type == "string":
         raise StageError(
-            f"column {made.name}: an empty text cannot be told from NULL in a partition of a Delta table", hint=FREE
+            f"column {column.name}: an empty text cannot be told from NULL in a partition of a Delta table", hint=FREE
         )
-    if made.type == "boolean":
+    if column.type == "boolean":
         return "true" if value else "false"
     if isinstance(value, Decimal):
         return format(value, "f")
-    return _time(made, value) if made.type in ("date", "timestamp", "timestamp_ntz") else str(value)
+    return _time(column, value) if column.type in ("date", "timestamp", "timestamp_ntz") else str(value)
 
 
-def _time(made: DeltaField, value: int) -> str:
+def _time(column: DeltaField, value: int) -> str:
     try:
-        if made.type == "date":
+        if column.type == "date":
             return (_EPOCH.date() + timedelta(days=value)).isoformat()
         at = _EPOCH + timedelta(microseconds=value)
     except OverflowError:
-        why = f"column {made.name}: a time outside of the years 1 to 9999 in a partition of a Delta table"
+        why = f"column {column.name}: a time outside of the years 1 to 9999 in a partition of a Delta table"
         raise StageError(why, hint=FREE) from None
-    return f"{at.isoformat(timespec='microseconds')}Z" if made.type == "timestamp" else at.isoformat(" ")
+    return f"{at.isoformat(timespec='microseconds')}Z" if column.type == "timestamp" else at.isoformat(" ")
 
 
 def values_of(file: Action, fields: Sequence[DeltaField]) -> dict[str, pa.Scalar]:
@@ -323,20 +323,20 @@ def values_of(file: Action, fields: Sequence[DeltaField]) -> dict[str, pa.Scalar
     return {f.physical: _value(f, texts[f.physical]) for f in fields if f.physical in texts}
 
 
-def _value(made: DeltaField, text: str | None) -> pa.Scalar:
-    kind = arrow_type(made.type)
+def _value(column: DeltaField, text: str | None) -> pa.Scalar:
+    kind = arrow_type(column.type)
     if not text:
         return pa.scalar(None, kind)
-    if made.type == "boolean":
+    if column.type == "boolean":
         return pa.scalar(text.casefold() == "true", kind)
-    if made.type in _WHOLE:
+    if column.type in _WHOLE:
         return pa.scalar(int(text), kind)
-    if made.type == "date":
+    if column.type == "date":
         return pa.scalar(date.fromisoformat(text), kind)
-    if made.type in ("timestamp", "timestamp_ntz"):
+    if column.type in ("timestamp", "timestamp_ntz"):
         at = datetime.fromisoformat(text)
         at = at.replace(tzinfo=UTC) if at.tzinfo is None else at
-        return pa.scalar(at if made.type == "timestamp" else at.replace(tzinfo=None), kind)
+        return pa.scalar(at if column.type == "timestamp" else at.replace(tzinfo=None), kind)
     return pa.scalar(Decimal(text) if pa.types.is_decimal(kind) else text, kind)
 
 
@@ -348,8 +348,8 @@ def place(file: Action) -> tuple[tuple[str, str | None], ...]:
 
 def limited(schema: pa.Schema, names: Iterable[str]) -> pa.Schema:
     """Return the schema that tasks write, with the columns marked whose partition values are texts."""
-    found = set(names)
-    return pa.schema([_marked(f) if f.name in found else f for f in schema])
+    limited_names = set(names)
+    return pa.schema([_marked(f) if f.name in limited_names else f for f in schema])
 
 
 def _marked(field: pa.Field) -> pa.Field:

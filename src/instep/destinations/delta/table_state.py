@@ -205,18 +205,18 @@ class DeltaTableState:
         columns = tuple(self._column(f) for f in self.fields)
         return replace(record.table, columns=columns, comment=self.snapshot.metadata.get("description") or None)
 
-    def _column(self, made: DeltaField) -> Column:
+    def _column(self, field: DeltaField) -> Column:
         """Return the column with its recorded type, or with its stored type if that is another one now."""
         known = next(
-            (c for c in self.record.table.columns if self.record.stored.get(f"name:{c.name}") == made.physical), None
+            (c for c in self.record.table.columns if self.record.stored.get(f"name:{c.name}") == field.physical), None
         )
         if known is None:
-            return Column(made.name, data_type(made.type), nullable=made.nullable, comment=made.comment)
+            return Column(field.name, data_type(field.type), nullable=field.nullable, comment=field.comment)
         kind, note = known.type, known.note
-        if json.dumps(bare(made.type)) != self.record.stored.get(f"type:{made.physical}"):
-            kind, note = data_type(made.type), ""
+        if json.dumps(bare(field.type)) != self.record.stored.get(f"type:{field.physical}"):
+            kind, note = data_type(field.type), ""
         return replace(
-            known, name=made.name, type=kind, note=note, nullable=made.nullable, comment=made.comment or None
+            known, name=field.name, type=kind, note=note, nullable=field.nullable, comment=field.comment or None
         )
 
 
@@ -224,8 +224,8 @@ def parked_key(place: str) -> str:
     return f"parked:{place}"
 
 
-def parked_text(made: DeltaField, version: int) -> str:
-    return json.dumps({"field": made.to_json(), "version": version}, ensure_ascii=False)
+def parked_text(field: DeltaField, version: int) -> str:
+    return json.dumps({"field": field.to_json(), "version": version}, ensure_ascii=False)
 
 
 def read_parked(text: str) -> ParkedField:
@@ -248,8 +248,8 @@ def state_at(
     if snapshot is None or not text:
         return None
     document = json.loads(text)
-    there = ((name.removeprefix(PART), own) for name, own in snapshot.records.items() if name.startswith(PART))
-    document["record"]["parts"] = {shard: json.loads(own) for shard, own in there}
+    parts = ((name.removeprefix(PART), own) for name, own in snapshot.records.items() if name.startswith(PART))
+    document["record"]["parts"] = {shard: json.loads(own) for shard, own in parts}
     record = load(ref, document["fence"], json.dumps(document["record"]))
     if part is None:
         return DeltaTableState(log, snapshot, record)

@@ -62,13 +62,13 @@ class DroppedFolder:
 def folder_name(name: str) -> str:
     """Return a name as part of a path; what a file system or a reader of Delta could mistake is percent-encoded.
     SchemaError for one that is too long then."""
-    made = _SAFE.sub(lambda m: "".join(f"%{b:02X}" for b in m[0].encode()), name)
-    if len(made.encode()) > _LONGEST:
+    safe = _SAFE.sub(lambda m: "".join(f"%{b:02X}" for b in m[0].encode()), name)
+    if len(safe.encode()) > _LONGEST:
         raise SchemaError(
-            f"the name {name!r} is too long for a folder: as {made!r} it has more than {_LONGEST} bytes",
+            f"the name {name!r} is too long for a folder: as {safe!r} it has more than {_LONGEST} bytes",
             hint="give it an alias",
         )
-    return made
+    return safe
 
 
 class Warehouse(ABC):
@@ -174,12 +174,12 @@ class Folders(Warehouse):
 
     def refs(self) -> list[Ref]:
         """Return every folder that has a log, ours or not."""
-        found = []
+        tables = []
         for space in self._children(self.root):
             for table in self._children(space) if space.name != OWN else ():
                 if (table / FOLDER).is_dir():
-                    found.append((unquote(space.name), unquote(table.name)))
-        return sorted(found)
+                    tables.append((unquote(space.name), unquote(table.name)))
+        return sorted(tables)
 
     def _children(self, folder: Path) -> list[Path]:
         try:
@@ -270,14 +270,15 @@ class Folders(Warehouse):
 
     def waiting(self) -> list[DroppedFolder]:
         """Return the dropped tables, the last one first."""
-        found = []
+        dropped = []
         for place in self._children(self.root / OWN / "dropped"):
             if place.name.startswith("."):
                 continue
             with suppress(FileNotFoundError):
                 record = json.loads((place / _WAITS).read_text(encoding="utf-8"))
-                found.append(DroppedFolder(place, (record["table"][0], record["table"][1]), record["id"], record["at"]))
-        return sorted(found, key=lambda w: w.at, reverse=True)
+                schema, name = record["table"]
+                dropped.append(DroppedFolder(place, (schema, name), record["id"], record["at"]))
+        return sorted(dropped, key=lambda w: w.at, reverse=True)
 
     def undrop(self, folder: DroppedFolder) -> None:
         assert isinstance(folder.folder, Path)
@@ -375,7 +376,7 @@ class ObjectWarehouse(Warehouse):
             path.unlink(missing_ok=True)
 
     def refs(self) -> list[Ref]:
-        found = {
+        tables = {
             (unquote(space.name), unquote(table.name))
             for space in self.root.folders()
             if space.name != OWN
@@ -384,8 +385,8 @@ class ObjectWarehouse(Warehouse):
         }
         for path, _ in self._names.below():
             space, name = path.parent.parent.name, path.parent.name
-            found.add((unquote(space), unquote(name)))
-        return sorted(found)
+            tables.add((unquote(space), unquote(name)))
+        return sorted(tables)
 
     def is_taken(self, ref: Ref) -> bool:
         folder = self.folder(ref)
@@ -426,8 +427,8 @@ class ObjectWarehouse(Warehouse):
         (self._pointers(ref) / f"{number:08}.json").create(json.dumps({"folder": folder}).encode())
 
     def point(self, ref: Ref, folder: AnyPath) -> None:
-        there, number = self._found(ref)
-        if str(there) != str(folder):
+        current, number = self._found(ref)
+        if str(current) != str(folder):
             self._point(ref, number + 1, str(folder)[len(str(self.root)) + 1 :])
 
     def _check(self) -> None:
@@ -460,15 +461,15 @@ class ObjectWarehouse(Warehouse):
                 yield self._dropped / name, json.loads((self._dropped / name).read_bytes())
 
     def waiting(self) -> list[DroppedFolder]:
-        found, entries = [], [entry for _, entry in self._entries()]
+        dropped, entries = [], [entry for _, entry in self._entries()]
         going = {entry["folder"] for entry in entries if entry.get("deleting")}
         for entry in entries:
             folder = self.root / str(entry["folder"])
             snapshot = self.log_in(folder).snapshot() if entry["folder"] not in going else None
             if snapshot is not None and (place := _name_record(snapshot)) and place["dropped"] == entry["at"]:
                 ref = (place["name"][0], place["name"][1])
-                found.append(DroppedFolder(folder, ref, place["id"], int(place["dropped"])))
-        return sorted(found, key=lambda w: w.at, reverse=True)
+                dropped.append(DroppedFolder(folder, ref, place["id"], int(place["dropped"])))
+        return sorted(dropped, key=lambda w: w.at, reverse=True)
 
     def delete(self, folder: AnyPath) -> None:
         """Delete a dropped table. Its name leads elsewhere first, so that nobody reads half of it."""
@@ -476,8 +477,8 @@ class ObjectWarehouse(Warehouse):
         snapshot = self.log_in(folder).snapshot()
         if snapshot is not None and (record := _name_record(snapshot)):
             ref = (record["name"][0], record["name"][1])
-            there, number = self._found(ref)
-            if there == folder:
+            current, number = self._found(ref)
+            if current == folder:
                 self._next(ref, number)
         own = str(folder)[len(str(self.root)) + 1 :]
         entry = self._dropped / f"{uuid.uuid4().hex}.json"
@@ -498,5 +499,5 @@ class ObjectWarehouse(Warehouse):
 
 def _name_record(snapshot: DeltaSnapshot) -> dict[str, Any] | None:
     text = snapshot.records.get(PLACE)
-    found: dict[str, Any] | None = json.loads(text) if text else None
-    return found
+    record: dict[str, Any] | None = json.loads(text) if text else None
+    return record

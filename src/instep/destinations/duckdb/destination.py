@@ -6,7 +6,6 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -68,8 +67,7 @@ class DuckDbDatabase(SqlDatabase):
         """Return the folder and the schema that tasks write."""
         if not self.config.staging:
             return StagingArea(self.beside.as_uri())
-        made = StagingArea.of(self.config.staging, as_text(self.config.properties))
-        return replace(made, uri=f"{made.uri}/{self.config.name}")
+        return StagingArea.of(self.config.staging, as_text(self.config.properties), self.config.name)
 
     def reading(self) -> AbstractContextManager[DuckDbSession]:
         return self.file.reading()

@@ -101,7 +101,7 @@ class Epoch:
         with self.path.open("rb") as file:
             headers = hashlib.sha256(file.read(_HEADERS)).hexdigest()
         log = self.path.with_name(f"{self.path.name}.wal")
-        return [headers, *(_stat(one) for one in (self.path, log) if one.exists())]
+        return [headers, *(_stat(path) for path in (self.path, log) if path.exists())]
 
 
 def _stat(path: Path) -> list[int]:
@@ -168,23 +168,23 @@ class DatabaseFile:
         base = self._enter(write)
         try:
             with base.cursor() as cursor:
-                it = self._instance
-                yield DuckDbSession(cursor, it.catalog, set(it.ours), self.part, it.epoch)
+                instance = self._instance
+                yield DuckDbSession(cursor, instance.catalog, set(instance.ours), self.part, instance.epoch)
         except duckdb.Error as error:
             raise self.clear(error) from error
         finally:
-            it = self._instance
-            with it.changed:
-                it.users -= 1
+            instance = self._instance
+            with instance.changed:
+                instance.users -= 1
                 self._close_unused()
 
     def _enter(self, write: bool) -> duckdb.DuckDBPyConnection:
-        it, until = self._instance, time.monotonic() + self.lock_timeout
-        with it.changed:
-            write = write or it.keepers > 0
+        instance, until = self._instance, time.monotonic() + self.lock_timeout
+        with instance.changed:
+            write = write or instance.keepers > 0
             error: Conflict | None = None
-            while it.base is None or (write and it.read_only) or not it.folders <= it.opened:
-                if it.base is None or not it.users:
+            while instance.base is None or (write and instance.read_only) or not instance.folders <= instance.opened:
+                if instance.base is None or not instance.users:
                     self._close()
                     error = self._open(write)
                     if error is None:
@@ -193,10 +193,10 @@ class DatabaseFile:
                     error = Conflict(f"{self.path} is being read by this process", hint="end that read first")
                 if error is not None and time.monotonic() >= until:
                     raise error
-                it.changed.wait(_POLL)
-            it.users += 1
-            assert it.base is not None, "an open file has a connection"
-            return it.base
+                instance.changed.wait(_POLL)
+            instance.users += 1
+            assert instance.base is not None, "an open file has a connection"
+            return instance.base
 
     def _open(self, write: bool) -> Conflict | None:
         """Open the file, or say who holds it."""
@@ -234,14 +234,14 @@ class DatabaseFile:
     def session(self) -> Iterator[None]:
         """Open the file once for the whole block, from its first use on and for writing, so that no thread waits for
         another one's read: opening costs more than loading a small table."""
-        it = self._instance
-        with it.changed:
-            it.keepers += 1
+        instance = self._instance
+        with instance.changed:
+            instance.keepers += 1
         try:
             yield
         finally:
-            with it.changed:
-                it.keepers -= 1
+            with instance.changed:
+                instance.keepers -= 1
                 self._close_unused()
 
     def _close_unused(self) -> None:

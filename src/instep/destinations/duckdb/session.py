@@ -86,8 +86,8 @@ class DuckDbSession(SqlSession):
 
     @contextmanager
     def temporary(self, name: str, types: Mapping[str, str], batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
-        found = list(batches)
-        rows = pa.Table.from_batches(found) if found else pa.table({column: pa.nulls(0) for column in types})
+        parts = list(batches)
+        rows = pa.Table.from_batches(parts) if parts else pa.table({column: pa.nulls(0) for column in types})
         self.db.register(name, rows)
         yield len(rows)
         self.db.unregister(name)
@@ -103,15 +103,14 @@ class DuckDbSession(SqlSession):
 
     def relations(self, refs: Sequence[Ref]) -> dict[Ref, Relation]:
         names = [name for _, name in refs]
-        found: dict[Ref, list[Physical]] = {}
+        physical: dict[Ref, list[Physical]] = {}
         for schema, table, *facts in self.run(_COLUMNS, [self.catalog, names]) if names else []:
-            found.setdefault((schema, table), []).append(Physical(*facts))
+            physical.setdefault((schema, table), []).append(Physical(*facts))
         comments = {(schema, name): text for schema, name, text in self.run(_COMMENTS, [self.catalog, names])}
         hidden = recorded_views(self)
-        there = {
-            _folded(ref): Relation(tuple(parts), comments.get(ref)) for ref, parts in found.items() if ref not in hidden
-        }
-        return {ref: there[_folded(ref)] for ref in refs if _folded(ref) in there}
+        tables = {ref: Relation(tuple(parts), comments.get(ref)) for ref, parts in physical.items()}
+        by_name = {_folded(ref): relation for ref, relation in tables.items() if ref not in hidden}
+        return {ref: by_name[_folded(ref)] for ref in refs if _folded(ref) in by_name}
 
     def create_table(self, ref: Ref, definitions: str, hint: str) -> None:
         """Make a table without a look at all others, which costs more the more there are."""
@@ -124,7 +123,7 @@ class DuckDbSession(SqlSession):
 
     def is_taken(self, ref: Ref) -> bool:
         """Return whether the file has a table or view of this name, in any case."""
-        return any(self.is_one_name(found, ref) for found in self.run(_TAKEN, [self.catalog, ref[1]]))
+        return any(self.is_one_name(other, ref) for other in self.run(_TAKEN, [self.catalog, ref[1]]))
 
     def is_one_name(self, ref: Ref, other: Ref) -> bool:
         return _folded(ref) == _folded(other)
@@ -139,14 +138,14 @@ class DuckDbSession(SqlSession):
         if new[0] == record.ref[0]:
             self.run(f"ALTER TABLE {old} RENAME TO {q(new[1])}")
             return moved
-        made = make(self, moved)
+        new_record = make(self, moved)
         for waits in record.parked:
             kind = record.stored.get(waits.place, "VARCHAR")
             self.run(f"ALTER TABLE {self.name(*new)} ADD COLUMN {q(waits.place)} {kind}")
         names = columns([*moved.names, *(p.place for p in record.parked)])
         self.run(f"INSERT INTO {self.name(*new)} ({names}) SELECT {names} FROM {old}")
         self.run(f"DROP TABLE {old}")
-        return with_types(self, made)
+        return with_types(self, new_record)
 
     def detach_views(self, table: Ref) -> Callable[[Sequence[Step]], None]:
         return detach(self, table)

@@ -69,8 +69,8 @@ class DuckDbStaging(Staging):
         self._kinds = {c.name: database.dialect.sql_type(c.type) for c in record.table.columns}
 
     def add(self, what: str, names: Sequence[str], files: Files, how: Merge | None = None) -> None:
-        here = self.database.area.local_files(self._folder, filled(files))
-        self._files[what] = _StagedFiles(names, here, how if how and is_wide(files) else None)
+        local_files = self.database.area.local_files(self._folder, filled(files))
+        self._files[what] = _StagedFiles(names, local_files, how if how and is_wide(files) else None)
 
     def add_rows(self, what: str, types: Mapping[str, str], rows: pa.Table) -> None:
         self._rows[what] = rows
@@ -120,17 +120,17 @@ class DuckDbStaging(Staging):
     def exchange(self, session: SqlSession, record: Record) -> tuple[Record, int, int]:
         if record.pending is None:
             return (record, *self.replace_rows(session, record, "rows"))
-        made = swap_in(session, record)
-        added = self.insert(session, made, "rows")
-        return made, added, added
+        swapped = swap_in(session, record)
+        added = self.insert(session, swapped, "rows")
+        return swapped, added, added
 
     @contextmanager
     def last_of_each_key(self, session: SqlSession, sql: MergeSql) -> Iterator[MergeSql]:
         """Skip long rows that the destination has already."""
         rows = self._files["rows"]
         if rows.how is None:
-            with super().last_of_each_key(session, sql) as made:
-                yield made
+            with super().last_of_each_key(session, sql) as reduced:
+                yield reduced
             return
         how = rows.how
         compared = [*how.key, *sql.values, *([sql.system.deleted] if sql.system.deleted else [])]

@@ -45,14 +45,14 @@ def recorded_views(session: DuckDbSession) -> dict[Ref, _RecordedView]:
     if not rows:
         return {}
     texts = {(schema, name): text for schema, name, text in session.run(_TEXTS, [session.catalog])}
-    found = {}
+    by_ref = {}
     for schema, name, record in rows:
         document = json.loads(record)
         columns = tuple((a, b) for a, b in document["columns"])
         view = View((schema, name), (document["table"][0], document["table"][1]), columns, document["owner"])
         if texts.get(view.ref) == document["text"]:
-            found[view.ref] = _RecordedView(view, tuple(document["types"]), document["text"])
-    return found
+            by_ref[view.ref] = _RecordedView(view, tuple(document["types"]), document["text"])
+    return by_ref
 
 
 def views(session: DuckDbSession) -> dict[Ref, View]:
@@ -69,11 +69,11 @@ def _drop(session: DuckDbSession, refs: Iterable[Ref]) -> None:
 def _write(session: DuckDbSession, view: View, before: _RecordedView | None) -> None:
     """Create or replace a view over the table's current columns; skip one that is already so."""
     relation = session.relations([view.table]).get(view.table)
-    there = {p.name: p.type for p in relation.columns} if relation else {}
-    columns = tuple((name, column) for name, column in view.columns if column in there)
-    made = View(view.ref, view.table, columns, view.owner)
-    types = tuple(there[column] for _, column in columns)
-    if not columns or (before is not None and (before.view, before.types) == (made, types)):
+    types_now = {p.name: p.type for p in relation.columns} if relation else {}
+    columns = tuple((name, column) for name, column in view.columns if column in types_now)
+    new_view = View(view.ref, view.table, columns, view.owner)
+    types = tuple(types_now[column] for _, column in columns)
+    if not columns or (before is not None and (before.view, before.types) == (new_view, types)):
         return
     if before is not None:
         _drop(session, [view.ref])
@@ -111,8 +111,8 @@ class DuckDbViews(SqlFacet):
 
     def put(self, view: View, fence: int) -> None:
         """Make or change a view by its table's columns as they are now; Fenced if a later run has claimed the table."""
-        with self.database.writing() as made:
-            session = cast("DuckDbSession", made)
+        with self.database.writing() as opened:
+            session = cast("DuckDbSession", opened)
             record = find(session, view.table)
             if record is None:
                 return
@@ -127,6 +127,6 @@ class DuckDbViews(SqlFacet):
 
     def drop(self, ref: Ref) -> None:
         """Drop our view of this name; do nothing if there is none."""
-        with self.database.writing() as made:
-            session = cast("DuckDbSession", made)
+        with self.database.writing() as opened:
+            session = cast("DuckDbSession", opened)
             _drop(session, [ref] if ref in recorded_views(session) else [])

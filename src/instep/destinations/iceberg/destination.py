@@ -85,10 +85,10 @@ class IcebergSchema(LakeFacet):
 
     def inspect(self, refs: Iterable[Ref]) -> Catalog:
         """Return the tables that exist; DestinationError for one that is not ours."""
-        found = self.lake.metadata(refs)
-        if shared := next((ref for ref, m in found.items() if shards_of(m.get("properties", {}))), None):
+        metadata_of = self.lake.metadata(refs)
+        if shared := next((ref for ref, m in metadata_of.items() if shards_of(m.get("properties", {}))), None):
             raise is_shared(shared)
-        return Catalog.of(self._table(ref, metadata) for ref, metadata in found.items())
+        return Catalog.of(self._table(ref, metadata) for ref, metadata in metadata_of.items())
 
     def _table(self, ref: Ref, metadata: Metadata) -> Table:
         """Return the parsed table, cached by its metadata: a run looks at its tables more than once."""
@@ -99,14 +99,14 @@ class IcebergSchema(LakeFacet):
 
     def foreign(self, refs: Iterable[Ref]) -> dict[Ref, str]:
         """Return the tables that exist and are not ours."""
-        found = self.lake.metadata(refs).items()
-        shared = {ref: str(is_shared(ref)) for ref, metadata in found if shards_of(metadata.get("properties", {}))}
-        return {ref: str(not_ours(ref)) for ref, metadata in found if not is_ours(metadata)} | shared
+        tables = self.lake.metadata(refs).items()
+        shared = {ref: str(is_shared(ref)) for ref, metadata in tables if shards_of(metadata.get("properties", {}))}
+        return {ref: str(not_ours(ref)) for ref, metadata in tables if not is_ours(metadata)} | shared
 
     def guards(self, refs: Iterable[Ref]) -> dict[Ref, Guards]:
         """Return the columns that partitions, orders and identifiers stand on."""
-        found = ((ref, guards(metadata)) for ref, metadata in self.lake.metadata(refs).items())
-        return {ref: guarded for ref, guarded in found if guarded}
+        guards_of = ((ref, guards(metadata)) for ref, metadata in self.lake.metadata(refs).items())
+        return {ref: guarded for ref, guarded in guards_of if guarded}
 
     def state(self, ref: Ref, *, version: bool = False) -> LoadState | None:
         """Return the record of the last load."""

@@ -44,7 +44,7 @@ def conninfo(config: PostgresServerConfig) -> Iterator[str]:
     tls = config.tls
     checked = tls.chosen in VERIFY and not tls.ca
     with private_file(tls.key) as key, as_file(tls.ca) as ca, as_file(tls.cert) as cert:
-        given: dict[str, Any] = {
+        parameters: dict[str, Any] = {
             "host": config.host,
             "port": config.port,
             "dbname": config.database,
@@ -56,7 +56,7 @@ def conninfo(config: PostgresServerConfig) -> Iterator[str]:
             "connect_timeout": config.connect_timeout,
             "require_auth": proof_of_password(tls.chosen, config.host),
         }
-        options = {k: v for k, v in given.items() if v not in ("", 0, None)}
+        options = {k: v for k, v in parameters.items() if v not in ("", 0, None)}
         options |= own_login(config.password, cert)
         yield make_conninfo("", **options, **LIBPQ, application_name=APPLICATION, client_encoding="UTF8")
 
@@ -129,7 +129,7 @@ def clear(config: PostgresServerConfig, text: str, sqlstate: str) -> InstepError
 
 def _first_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    line = next((found for found in lines if "FATAL" in found or "ERROR" in found), lines[0] if lines else "")
+    line = next((s for s in lines if "FATAL" in s or "ERROR" in s), lines[0] if lines else "")
     return re.sub(r"^.*?(?=(ERROR|FATAL): )", "", line)
 
 
@@ -168,8 +168,8 @@ class Arrow:
                     if not cursor.fetchall():
                         self.connection.rollback()
                         return
-                taken = pa.RecordBatchReader.from_batches(rows.schema, watched())
-                cursor.adbc_ingest(table, taken, mode="append", db_schema_name=SCHEMA)
+                reader = pa.RecordBatchReader.from_batches(rows.schema, watched())
+                cursor.adbc_ingest(table, reader, mode="append", db_schema_name=SCHEMA)
                 self.connection.commit()
 
         self.call(copy)
@@ -182,7 +182,7 @@ def open_arrow(config: PostgresServerConfig) -> Arrow:
     from adbc_driver_postgresql import dbapi
 
     with translated(config), conninfo(config) as info:
-        return opened(info, lambda given: Arrow(dbapi.connect(given), CallTimeout(config.read_timeout)))
+        return opened(info, lambda to: Arrow(dbapi.connect(to), CallTimeout(config.read_timeout)))
 
 
 def answers(arrow: Arrow) -> bool:

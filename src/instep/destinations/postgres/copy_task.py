@@ -93,8 +93,8 @@ def copy_files(work: CopyTask, attempt: int, report: Report | None) -> Sequence[
 def _rows(work: CopyTask, number: int, file: StagedFile) -> pa.RecordBatchReader:
     """Return the rows of a file, which may be from before another shard widened a column."""
     schema, opened = work.schema, pq.ParquetFile(work.area.open(file))
-    there = set(opened.schema_arrow.names)
-    if missing := [n for n in schema.names if n not in there]:
+    names = set(opened.schema_arrow.names)
+    if missing := [n for n in schema.names if n not in names]:
         raise DestinationError(
             f"a staged file has no column {missing[0]!r}, which the table has",
             hint="the table was changed while rows were staged: sync again",

@@ -39,17 +39,17 @@ def _found(session: PostgresSession, refs: Sequence[Ref]) -> list[tuple[Ref, str
 def dependants(session: PostgresSession, ref: Ref, columns: Iterable[str] | None = None) -> list[str]:
     """Return other objects that read or reference the table, or these columns of it."""
     requested = None if columns is None else set(columns)
-    found = _found(session, [ref])
-    return sorted({what for _, column, what in found if requested is None or column in requested})
+    dependencies = _found(session, [ref])
+    return sorted({what for _, column, what in dependencies if requested is None or column in requested})
 
 
 def guards(session: PostgresSession, refs: Sequence[Ref]) -> dict[Ref, dict[str, tuple[LayoutGuard, ...]]]:
     """Return guards for a plan, so that it contains no step that would be refused."""
-    made: dict[Ref, dict[str, tuple[LayoutGuard, ...]]] = {}
+    guards_of: dict[Ref, dict[str, tuple[LayoutGuard, ...]]] = {}
     for ref, column, what in _found(session, refs):
-        mine = made.setdefault(ref, {})
+        mine = guards_of.setdefault(ref, {})
         mine[column] = (*mine.get(column, ()), LayoutGuard(what, f"drop {what}", widens=False))
-    return made
+    return guards_of
 
 
 _PLAIN = """
@@ -140,10 +140,10 @@ def index(session: PostgresSession, table: str, key: Sequence[str], place: str, 
 
 def unindex(session: PostgresSession, table: str) -> bool:
     """Drop ours; whether there was one."""
-    found = session.run(_OURS, [table, INDEX])
-    for schema, name in found:
+    indexes = session.run(_OURS, [table, INDEX])
+    for schema, name in indexes:
         session.run(f"DROP INDEX {session.name(schema, name)}")
-    return bool(found)
+    return bool(indexes)
 
 
 def unindexable(error: BaseException | None) -> str:

@@ -11,7 +11,6 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
-from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -128,8 +127,7 @@ class PostgresServer(SqlDatabase):
     @cached_property
     def area(self) -> StagingArea:
         """Return the folder or bucket to which tasks write; ConnectError if that is neither a folder nor in a store."""
-        made = StagingArea.of(self.config.staging, as_text(self.config.properties))
-        return replace(made, uri=f"{made.uri}/{self.config.name}")
+        return StagingArea.of(self.config.staging, as_text(self.config.properties), self.config.name)
 
     def translated(self) -> AbstractContextManager[None]:
         """Turn the errors of both drivers into ours."""
@@ -172,8 +170,8 @@ class PostgresServer(SqlDatabase):
             with self.arrow() as arrow:
                 if keys:
                     arrow.call(lambda: _ingest_keys(arrow.connection, *keys))
-                with closing(arrow.rows(statement)) as found:
-                    yield from found
+                with closing(arrow.rows(statement)) as rows:
+                    yield from rows
 
         return record, batches()
 
@@ -243,10 +241,10 @@ def _open(config: PostgresServerConfig) -> psycopg.Connection[Any]:
     try:
         with conninfo(config) as info:
             more: dict[str, Any] = {"prepare_threshold": None, "cursor_factory": psycopg.RawCursor}
-            return opened(info, lambda given: timed_connection(config.read_timeout).connect(given, **more))
+            return opened(info, lambda to: timed_connection(config.read_timeout).connect(to, **more))
     except psycopg.Error as error:
-        found = clear(config, str(error), error.sqlstate or "")
-        raise ConnectError(found.message, hint=found.hint) from None
+        cleared = clear(config, str(error), error.sqlstate or "")
+        raise ConnectError(cleared.message, hint=cleared.hint) from None
 
 
 class _ConnectionLost(Exception):

@@ -125,14 +125,14 @@ class PostgresSession(SqlSession):
 
     def relations(self, refs: Sequence[Ref]) -> dict[Ref, Relation]:
         """Return the tables, views and other relations that have these names."""
-        found: dict[Ref, list[Physical]] = {}
+        columns_of: dict[Ref, list[Physical]] = {}
         comments: dict[Ref, str | None] = {}
         for schema, name, comment, *column in self._of(_RELATIONS, refs):
-            columns = found.setdefault((schema, name), [])
+            columns = columns_of.setdefault((schema, name), [])
             comments[schema, name] = comment
             if column[0] is not None:
                 columns.append(Physical(*column))
-        return {ref: Relation(tuple(columns), comments[ref]) for ref, columns in found.items()}
+        return {ref: Relation(tuple(columns), comments[ref]) for ref, columns in columns_of.items()}
 
     def is_taken(self, ref: Ref) -> bool:
         return self.count(f"SELECT count(*) {_NAMED}", [ref[0]], [ref[1]]) > 0
@@ -172,13 +172,13 @@ class PostgresSession(SqlSession):
         with it.
         """
         table = self.name(*record.ref)
-        found = self.run(_LOOKED_AT, [table, SMALL]) if record.within is None and self._is_genuine() else []
-        if not found:
+        looked_at = self.run(_LOOKED_AT, [table, SMALL]) if record.within is None and self._is_genuine() else []
+        if not looked_at:
             return ""
-        plain, one = "hashtextextended(concat(ctid, ' ', xmin), 0)", "hashtidextended(ctid, xmin::text::int8)"
-        each = one if self.db.info.server_version >= _HASHES else plain
+        plain, by_place = "hashtextextended(concat(ctid, ' ', xmin), 0)", "hashtidextended(ctid, xmin::text::int8)"
+        each = by_place if self.db.info.server_version >= _HASHES else plain
         [(rows,)] = self.run(f"SELECT concat(count(*), ':', sum({each})) FROM ONLY {table}")
-        return f"{record.version}/{found[0][0]}/{rows}"
+        return f"{record.version}/{looked_at[0][0]}/{rows}"
 
     def dependants(self, ref: Ref, columns: Iterable[str] | None = None) -> list[str]:
         return dependants(self, ref, columns)

@@ -46,11 +46,11 @@ class PostgresStaging(Staging):
     def add(self, what: str, names: Sequence[str], files: Files, how: Merge | None = None) -> None:
         """Stage the files' rows in a table and analyse it, so that the server knows how the keys are distributed."""
         kinds = self.server.dialect.kinds(self.record.table, names)
-        made = self.make(what, {**kinds, ORDER: "bigint"}, sum(f.rows for f in files))
+        table = self.make(what, {**kinds, ORDER: "bigint"}, sum(f.rows for f in files))
         self.copy(what, self._schema(self.record, names), filled(files), numbered=True)
         key = [n for n in self.record.table.key if n in kinds]
         with self.server.writing() as session:
-            session.run(f"ANALYZE {made} ({columns(key)})" if key else f"ANALYZE {made}")
+            session.run(f"ANALYZE {table} ({columns(key)})" if key else f"ANALYZE {table}")
 
     def add_rows(self, what: str, types: Mapping[str, str], rows: pa.Table) -> None:
         self.make(what, types, len(rows))
@@ -135,8 +135,8 @@ class PostgresStaging(Staging):
         parts = f"{what}parts"
         self.make(parts, {"part": "bigint PRIMARY KEY"}, len(files))
         work = replace(work, parts=self.bare(parts))
-        if here := copy_by_tasks(session, work):
-            copy_by_threads(replace(work, files=here), server.arrow)
+        if uncopied := copy_by_tasks(session, work):
+            copy_by_threads(replace(work, files=uncopied), server.arrow)
         crashpoint("sql.copied")
 
     def close(self) -> None:
@@ -161,8 +161,8 @@ def remove_staging_tables(server: PostgresServer, record: Record, fences: Iterab
     over = set(fences)
     sql = "SELECT c.relname FROM pg_class c WHERE c.relnamespace = to_regnamespace('_instep') AND c.relkind = 'r'"
     with server.reading() as session:
-        there = [name for (name,) in session.run(sql)]
-    for name in there:
+        names = [name for (name,) in session.run(sql)]
+    for name in names:
         parts = name.split("_", 3)
         if len(parts) < 4 or parts[1] != record.place[:8] or not parts[2].isdecimal():
             continue

@@ -155,14 +155,14 @@ class Staging(ABC):
     def loading(self) -> Iterator[tuple[SqlSession, Record]]:
         """Open the transaction that moves the rows. Raises DestinationError if the table is not the one for which
         they were staged, Conflict if that may be another shard's doing: they can be staged again."""
-        with self.database.loading(self.record.ref, self.commit) as (session, found):
+        with self.database.loading(self.record.ref, self.commit) as (session, current):
             was = self.record
-            if (found.table, found.pending, found.place) != (was.table, was.pending, was.place):
-                kind = DestinationError if found.within is None else Conflict
-                why = f"table {named(found.ref)} was changed while rows were copied"
+            if (current.table, current.pending, current.place) != (was.table, was.pending, was.place):
+                kind = DestinationError if current.within is None else Conflict
+                why = f"table {named(current.ref)} was changed while rows were copied"
                 raise kind(why, hint="another run is at work: sync again")
             with self.opened(session):
-                yield session, found
+                yield session, current
 
     def insert(self, session: SqlSession, record: Record, what: str) -> int:
         """Add staged rows to the table of a record; returns how many."""

@@ -109,6 +109,6 @@ class SqlDestination:
         folder = self.write.target(ref).location.removesuffix("/data")
         self.schema.execute(ref, [step(ref, TableRemoved(table))], None, COMMIT)
         with self.database.writing() as session:
-            for one in dropped(session, ref):
-                drop_for_good(session, one)
+            for waiting in dropped(session, ref):
+                drop_for_good(session, waiting)
         remove(folder, self.database.area.io)

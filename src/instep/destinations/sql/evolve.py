@@ -48,8 +48,8 @@ class Evolution:
     def numbers(self, record: Record) -> dict[str, int]:
         """Return the numbers of unchanged columns, whatever they are called now; a cast column gets a new number."""
         unchanged = [s for s in self.columns if s.before is not None and s.rewrite is None]
-        found = {s.column.name: record.numbers[s.place] for s in unchanged if s.place in record.numbers}
-        return found | {s.column.name: s.parked.field for s in self.columns if s.parked}
+        numbers_now = {s.column.name: record.numbers[s.place] for s in unchanged if s.place in record.numbers}
+        return numbers_now | {s.column.name: s.parked.field for s in self.columns if s.parked}
 
     def parking(self, record: Record, prefix: str, at: int) -> list[tuple[Column, Parked]]:
         """Return the lost columns with the names under which they wait, from `at` (milliseconds since 1970 UTC) on."""
@@ -62,26 +62,26 @@ def evolve(now: Table, parked: Sequence[Parked], steps: Sequence[Step], after: T
     DestinationError if steps and `after` do not fit together."""
 
     def undrop(name: str, step: Step) -> Column | Parked:
-        if (found := latest(parked, name)) is None:
+        if (column := latest(parked, name)) is None:
             raise DestinationError(
                 f"table {'.'.join(step.table)}: no column {name!r} is kept",
                 hint="its time for undoing is over: load the column again, or restore a backup",
             )
-        return found
+        return column
 
     before: list[tuple[str, Column | Parked]] = [(c.name, c) for c in now.columns]
     columns, dropped = evolving(before, steps, after, undrop)
-    made = (_origin(found, column) for found, column in zip(columns, after.columns, strict=True))
-    return Evolution(tuple(made), tuple(c for c, _ in dropped if isinstance(c, Column)))
+    origins = (_origin(evolved, column) for evolved, column in zip(columns, after.columns, strict=True))
+    return Evolution(tuple(origins), tuple(c for c, _ in dropped if isinstance(c, Column)))
 
 
-def _origin(found: EvolvingColumn[Column | Parked], column: Column) -> ColumnOrigin:
+def _origin(evolved: EvolvingColumn[Column | Parked], column: Column) -> ColumnOrigin:
     """Return the column's origin. NOT NULL is only ever relaxed: a column that is added to existing rows is
     optional."""
-    before = found.stored if isinstance(found.stored, Column) else None
-    strict = before is not None and not before.nullable and found.rewrite is None
+    before = evolved.stored if isinstance(evolved.stored, Column) else None
+    strict = before is not None and not before.nullable and evolved.rewrite is None
     column = replace(column, nullable=column.nullable or not strict, comment=column.comment or None)
-    return ColumnOrigin(column, before, found.stored if isinstance(found.stored, Parked) else None, found.rewrite)
+    return ColumnOrigin(column, before, evolved.stored if isinstance(evolved.stored, Parked) else None, evolved.rewrite)
 
 
 def latest(parked: Sequence[Parked], name: str) -> Parked | None:
@@ -92,10 +92,10 @@ def latest(parked: Sequence[Parked], name: str) -> Parked | None:
 def moved_values(table: str, record: Record, part: PartChange) -> str:
     """Return the statement by which values of a shard's rows go to other columns, out of those that are parked too;
     `record` is the table's as it is by now, `table` what SQL calls it."""
-    there, sets = record.table.by_name, dict[str, str]()
+    columns, sets = record.table.by_name, dict[str, str]()
     for old, new in part.moves:
-        waits = None if old in there else latest(record.parked, old)
+        waits = None if old in columns else latest(record.parked, old)
         sets[new] = q(waits.place) if waits else q(old)
-    left = {old: "NULL" for old, _ in part.moves if old in there and old not in sets}
+    left = {old: "NULL" for old, _ in part.moves if old in columns and old not in sets}
     pairs = ", ".join(f"{q(name)} = {value}" for name, value in (sets | left).items())
     return f"UPDATE {table} SET {pairs} WHERE {shard_condition((part.column, part.shard))}"  # noqa: S608 - names are quoted

@@ -49,16 +49,16 @@ class _Promotion:
         flags = [(f"l{i}", pa.bool_()) for i in range(len(lacks))]
         read = pa.schema([("n", row.arrow), ("o", pa.string()), *flags])
         for batch in session.scan(f"SELECT {what} FROM {session.name(*record.ref)} WHERE {some}", read):
-            if len(made := self._promoted(batch)):
-                yield made
+            if len(promoted := self._promoted(batch)):
+                yield promoted
 
     def _promoted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = list(self.columns.values())
         fields = [pa.field("", self.dialect.arrow_type(c.type), metadata=self.dialect.limits(c.type)) for c in columns]
         done = extract_values(batch.column(1), batch.columns[2:], columns, fields)
         self.invalid_values += done.invalid_values
-        made = pa.record_batch([batch.column(0), done.left, *done.values], names=list(self.types))
-        return made.filter(done.gets)
+        values = pa.record_batch([batch.column(0), done.left, *done.values], names=list(self.types))
+        return values.filter(done.gets)
 
     @property
     def sets(self) -> str:
@@ -129,10 +129,10 @@ class SqlFills(SqlFacet):
             raise DestinationError(why, hint="load the whole table again")
         with self.database.staging(record, commit, lambda: session) as staging:
             staging.add("fill", [*work.key, *work.columns, work.meta], work.values)
-            with staging.loading() as (transaction, found):
-                filled = _fill(transaction, found, work, staging.table("fill"))
-                rows = count_rows(transaction, found)
-                put(transaction, found.after_fill(commit, rows, work.columns.values()))
+            with staging.loading() as (transaction, current):
+                filled = _fill(transaction, current, work, staging.table("fill"))
+                rows = count_rows(transaction, current)
+                put(transaction, current.after_fill(commit, rows, work.columns.values()))
         crashpoint("fill.committed")
         self.database.area.consume(work.values)
         done = BackfillResult(filled, int(filled > 0), sum(f.bytes for f in work.values))

@@ -41,17 +41,17 @@ class SqlClones(SqlFacet):
             if record.state is None or not count:
                 return None
             origin = json.dumps([record.place, record.version])
-            if (there := find(session, place)) is not None:
-                if there.copy != origin:
+            if (clone := find(session, place)) is not None:
+                if clone.copy != origin:
                     raise Conflict(f"table {named(place)} is there already", hint="rename or purge that one first")
                 return count
             table = replace(record.table, schema=place[0], name=place[1])
-            made = replace(record, table=table, place=f"copy of {record.place}", parked=(), copy=origin)
-            made = make(session, made)
-            names = columns(made.names)
+            copied = replace(record, table=table, place=f"copy of {record.place}", parked=(), copy=origin)
+            copied = make(session, copied)
+            names = columns(copied.names)
             session.run(f"INSERT INTO {session.name(*place)} ({names}) SELECT {names} FROM {session.name(*ref)}")
-            session.index_key(replace(made, place=record.place), made.table.key)
-            put(session, made)
+            session.index_key(replace(copied, place=record.place), copied.table.key)
+            put(session, copied)
         return count
 
     def purge_clone(self, place: Ref, fence: int) -> None:
@@ -145,14 +145,14 @@ class SqlLifecycle(SqlFacet):
         limit = now_ms() - self.database.config.undo_days * DAY_MS
         with self.database.reading() as session:
             records = [record for ref in refs if (record := find(session, ref)) is not None]
-            waiting = [one for one in dropped(session) if one.at < limit]
+            waiting = [table for table in dropped(session) if table.at < limit]
         old = [record.ref for record in records if any(p.at < limit for p in record.parked)]
         gone = [name for ref in old for name in self._purge_columns(ref, fence, limit)]
-        for one in waiting:
+        for table in waiting:
             with self.database.writing() as session:
-                if not session.dependants((one.ref[0], one.place)):
-                    drop_for_good(session, one)
-                    gone.append(named(one.ref))
+                if not session.dependants((table.ref[0], table.place)):
+                    drop_for_good(session, table)
+                    gone.append(named(table.ref))
         return gone
 
     def _purge_columns(self, ref: Ref, fence: int, limit: float) -> list[str]:

@@ -52,8 +52,8 @@ class SqlLoads(SqlFacet):
                 return LoadOutcome()
             done = self.database.fitting(ref, lambda: self._append(record, files, commit, spark))
         else:
-            with self.database.loading(ref, commit) as (session, found):
-                done = _add(session, found, files, commit)
+            with self.database.loading(ref, commit) as (session, current):
+                done = _add(session, current, files, commit)
         self.database.area.consume(files)
         return done
 
@@ -62,8 +62,8 @@ class SqlLoads(SqlFacet):
     ) -> LoadOutcome:
         with self.database.staging(record, commit, spark) as staging:
             staging.add("rows", record.names, files)
-            with staging.loading() as (session, found):
-                return _add(session, found, files, commit, staging)
+            with staging.loading() as (session, current):
+                return _add(session, current, files, commit, staging)
 
     def overwrite(
         self, ref: Ref, files: Sequence[StagedFile], commit: Commit, spark: SparkStart | None = None
@@ -73,10 +73,10 @@ class SqlLoads(SqlFacet):
         record = self.database.known(ref, commit)
         with self.database.staging(record, commit, spark) as staging:
             staging.add_whole(record.waiting if record.pending else record, files)
-            with staging.loading() as (session, found):
-                before = found.loaded.rows if found.loaded else 0
-                made, count, new = staging.exchange(session, found)
-                version = _put(session, made.after_load(commit, count, files, new=new, replaces_rows=True))
+            with staging.loading() as (session, current):
+                before = current.loaded.rows if current.loaded else 0
+                replaced, count, new = staging.exchange(session, current)
+                version = _put(session, replaced.after_load(commit, count, files, new=new, replaces_rows=True))
         self.database.area.consume(files)
         return LoadOutcome(inserted=count, deleted=before, version=version)
 
@@ -101,14 +101,14 @@ class SqlLoads(SqlFacet):
             staging.add("rows", record.names, files, how if how.since is None else None)
             if how.since is None and (keys := how.keys or how.requested):
                 staging.add("keys", how.key, keys)
-            with staging.loading() as (session, found):
+            with staging.loading() as (session, current):
                 if how.since is not None:
-                    outcome, removed = _since(session, found, staging, *how.since), True
+                    outcome, removed = _since(session, current, staging, *how.since), True
                 else:
-                    outcome, removed = _upsert(session, found, staging, how, system), how.deletes == "hard"
+                    outcome, removed = _upsert(session, current, staging, how, system), how.deletes == "hard"
                 marked = how.deletes == "soft" and how.since is None and outcome.deleted > 0 and bool(system.deleted)
-                left = _left(session, found, outcome.inserted, outcome.deleted if removed else 0)
-                version = _put(session, found.after_load(commit, left, files, new=outcome.inserted, deleted=marked))
+                left = _left(session, current, outcome.inserted, outcome.deleted if removed else 0)
+                version = _put(session, current.after_load(commit, left, files, new=outcome.inserted, deleted=marked))
         return replace(outcome, version=version)
 
 
@@ -185,6 +185,6 @@ def _upsert(session: SqlSession, record: Record, staging: Staging, how: Merge, s
 
 def _now(session: SqlSession, rows: str, synced: str) -> str:
     """Return the time of the staged rows, as rows that leave or return get it."""
-    found = session.run(f"SELECT max({q(synced)})::text FROM {rows}") if synced else []
-    at = found[0][0] if found and found[0][0] is not None else datetime.now(UTC).isoformat()
+    latest = session.run(f"SELECT max({q(synced)})::text FROM {rows}") if synced else []
+    at = latest[0][0] if latest and latest[0][0] is not None else datetime.now(UTC).isoformat()
     return f"{text_literal(at)}::timestamptz"

@@ -108,8 +108,8 @@ class MergeSql:
     @property
     def insert(self) -> str:
         names = columns([c.name for c in self.table.columns])
-        there = f"SELECT 1 FROM {self.target} AS t WHERE {self.same_key('t', 's')}"
-        return f"INSERT INTO {self.target} ({names}) SELECT {names} FROM {self.staged} AS s WHERE NOT EXISTS ({there})"
+        exists = f"SELECT 1 FROM {self.target} AS t WHERE {self.same_key('t', 's')}"
+        return f"INSERT INTO {self.target} ({names}) SELECT {names} FROM {self.staged} AS s WHERE NOT EXISTS ({exists})"
 
     @property
     def remove(self) -> str:
@@ -140,14 +140,14 @@ class MergeSql:
     @property
     def count_absent(self) -> str:
         """Counts the keys of the source that no row has."""
-        there = f"SELECT 1 FROM {self.target} AS t WHERE {self.same_key('t', 'k')}"
-        return f"SELECT count(*) FROM {self.keys} AS k WHERE NOT EXISTS ({there})"
+        exists = f"SELECT 1 FROM {self.target} AS t WHERE {self.same_key('t', 'k')}"
+        return f"SELECT count(*) FROM {self.keys} AS k WHERE NOT EXISTS ({exists})"
 
     @property
     def count_returned(self) -> str:
         """Counts the rows that are marked as deleted though the source has their key."""
-        here = f"SELECT 1 FROM {self.keys} AS k WHERE {self.same_key('t', 'k')}"
-        return f"SELECT count(*) FROM {self.target} AS t WHERE {self.deleted_condition} AND EXISTS ({here})"
+        exists = f"SELECT 1 FROM {self.keys} AS k WHERE {self.same_key('t', 'k')}"
+        return f"SELECT count(*) FROM {self.target} AS t WHERE {self.deleted_condition} AND EXISTS ({exists})"
 
     def outcome(self, count: Callable[[str], int]) -> LoadOutcome:
         """Run the statements by `count`, which answers the rows that one has changed, or what it counts."""
@@ -186,8 +186,8 @@ class MergeSql:
     def count_table_duplicates(self) -> str:
         """Counts the keys of staged rows that the table holds more than once."""
         key = ", ".join(self._at("t", k) for k in self.how.key)
-        there = f"SELECT 1 FROM {self.others or self.staged} AS s WHERE {self.same_key('t', 's')}"
-        met = f"SELECT 1 FROM {self.target} AS t WHERE EXISTS ({there})"
+        exists = f"SELECT 1 FROM {self.others or self.staged} AS s WHERE {self.same_key('t', 's')}"
+        met = f"SELECT 1 FROM {self.target} AS t WHERE EXISTS ({exists})"
         return f"SELECT count(*) FROM ({met} GROUP BY {key} HAVING count(*) > 1) AS twins"
 
 
@@ -217,13 +217,13 @@ class FillSql:
             f"JOIN {self.staged} AS s ON {self._same} WHERE t.{meta} IS NOT NULL OR s.{meta} IS NOT NULL"
         )
 
-    def changed(self, found: Iterable[Sequence[Any]]) -> list[tuple[int, str | None]]:
+    def changed(self, rows: Iterable[Sequence[Any]]) -> list[tuple[int, str | None]]:
         """Return the next notes, by number: a column that has a value now is removed, one whose staged value did not
         fit is added."""
         columns = list(self.work.columns)
         notes = [
             (place, merged(old, new, {c for c, lack in zip(columns, lacking, strict=True) if lack}, columns), old)
-            for place, old, new, *lacking in found
+            for place, old, new, *lacking in rows
         ]
         return [(place, note) for place, note, old in notes if note != old]
 

@@ -129,8 +129,8 @@ def dropped(session: SqlSession, ref: Ref | None = None) -> list[DroppedTable]:
         return []
     what = "namespace, name, place, source_id, dropped_at, record"
     rows = session.run(f"SELECT {what} FROM {_dropped(session)} ORDER BY dropped_at DESC, place DESC")
-    found = [DroppedTable((schema, name), *more) for schema, name, *more in rows]
-    return [d for d in found if ref is None or d.ref == ref]
+    tables = [DroppedTable((schema, name), *more) for schema, name, *more in rows]
+    return [d for d in tables if ref is None or d.ref == ref]
 
 
 def last_dropped(tables: Sequence[DroppedTable], source_id: str | None) -> DroppedTable | None:
@@ -144,14 +144,14 @@ def put_dropped(session: SqlSession, record: Record, place: str, at: int) -> Non
     session.run(f"{into} VALUES ($1, $2, $3, $4, $5, $6)", values)
 
 
-def remove_dropped(session: SqlSession, one: DroppedTable) -> None:
-    session.run(f"DELETE FROM {_dropped(session)} WHERE namespace = $1 AND place = $2", [one.ref[0], one.place])
+def remove_dropped(session: SqlSession, table: DroppedTable) -> None:
+    session.run(f"DELETE FROM {_dropped(session)} WHERE namespace = $1 AND place = $2", [table.ref[0], table.place])
 
 
-def drop_for_good(session: SqlSession, one: DroppedTable) -> None:
+def drop_for_good(session: SqlSession, table: DroppedTable) -> None:
     """Delete a dropped table."""
-    session.run(f"DROP TABLE IF EXISTS {session.name(one.ref[0], one.place)}")
-    remove_dropped(session, one)
+    session.run(f"DROP TABLE IF EXISTS {session.name(table.ref[0], table.place)}")
+    remove_dropped(session, table)
 
 
 def _tables(session: SqlSession) -> str:

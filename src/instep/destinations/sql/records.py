@@ -177,8 +177,8 @@ class Record:
         return replace(self.after_load(own, rows, new=0), fills=_last((*self.fills, *backfills)))
 
     def after_changes(self, commit: Commit, changes: Sequence[str]) -> Record:
-        made = replace(self, changes=_last((*self.changes, *changes)), version=self.version + 1)
-        return made._with_part(commit.part) if commit.part else replace(made, fence=max(commit.fence, self.fence))
+        changed = replace(self, changes=_last((*self.changes, *changes)), version=self.version + 1)
+        return changed._with_part(commit.part) if commit.part else replace(changed, fence=max(commit.fence, self.fence))
 
     def _with_part(self, change: PartChange) -> Record:
         """Raise Conflict if another shard has changed the table meanwhile, Fenced if a later run holds this one."""
@@ -231,9 +231,9 @@ class Record:
 
 def _own(whole: Table, part: Table, column: str) -> tuple[Column, ...]:
     """Return the columns of one shard as they are stored, the shard column first."""
-    there = whole.by_name
-    own = (c for c in part.columns if c.name in there)
-    return there[column], *(replace(c, type=there[c.name].type, key=there[c.name].key) for c in own)
+    columns = whole.by_name
+    own = (c for c in part.columns if c.name in columns)
+    return columns[column], *(replace(c, type=columns[c.name].type, key=columns[c.name].key) for c in own)
 
 
 def _last(values: Sequence[Any]) -> tuple[Any, ...]:

@@ -141,8 +141,8 @@ class SqlRows(SqlFacet):
             types = dict(zip(labels, [*keys.values(), *kinds.values()], strict=True))
             staging.add_rows("updated", types, updated)
             staging.add_rows("inserted", kinds, _widened(change.inserted, schema, names))
-            with staging.loading() as (session, found):
-                if found.version != version or found.state is None:
+            with staging.loading() as (session, current):
+                if current.version != version or current.state is None:
                     raise RowsMoved(ref)
                 target, into = session.name(*ref), columns(names)
                 sets = ", ".join(f"{q(n)} = s.v{i}" for i, n in enumerate(names))
@@ -153,7 +153,7 @@ class SqlRows(SqlFacet):
                     session.run(f"UPDATE {target} AS t SET {sets} FROM {staging.table('updated')} AS s WHERE {same}")
                 if len(change.inserted):
                     session.run(f"INSERT INTO {target} ({into}) SELECT {into} FROM {staging.table('inserted')}")
-                put(session, found.after_load(commit, count_rows(session, found), new=len(change.inserted)))
+                put(session, current.after_load(commit, count_rows(session, current), new=len(change.inserted)))
         return LoadOutcome(len(change.inserted), len(change.rows), 0)
 
     def sample_cast(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], limit: int) -> CastSample:

@@ -28,27 +28,27 @@ class SqlSchema(SqlFacet):
 
     def inspect(self, refs: Iterable[Ref]) -> Catalog:
         """Return the tables that exist; DestinationError for one that is not ours."""
-        requested, found = list(refs), list[Table]()
+        requested, tables = list(refs), list[Table]()
         with self.database.reading() as session:
-            records, there = every(session), session.relations(requested)
+            records, relations = every(session), session.relations(requested)
             for ref in requested:
                 record = records.get(ref)
-                if (record is None or record.copy) and ref in there:
+                if (record is None or record.copy) and ref in relations:
                     raise not_ours(session, ref)
                 if record is not None and record.parts:
                     raise is_shared(ref)
-                if record is not None and ref in there:
-                    found.append(described_table(session, record, there[ref]))
-        return Catalog.of(found)
+                if record is not None and ref in relations:
+                    tables.append(described_table(session, record, relations[ref]))
+        return Catalog.of(tables)
 
     def foreign(self, refs: Iterable[Ref]) -> dict[Ref, str]:
         """Return the tables that exist and are not ours."""
         requested = list(refs)
         with self.database.reading() as session:
-            records, there = every(session), session.relations(requested)
+            records, relations = every(session), session.relations(requested)
             shared = {ref: str(is_shared(ref)) for ref, record in records.items() if record.parts}
             ours = {ref for ref, record in records.items() if not record.copy and not record.parts}
-            odd = [ref for ref in requested if ref not in ours and ref in there]
+            odd = [ref for ref in requested if ref not in ours and ref in relations]
             return {ref: shared.get(ref, str(not_ours(session, ref))) for ref in odd}
 
     def guards(self, refs: Iterable[Ref]) -> Mapping[Ref, Guards]:
@@ -69,9 +69,9 @@ class SqlSchema(SqlFacet):
         shard it does not."""
         requested = list(refs)
         with self.database.reading() as session:
-            found, taken = every(session), {} if session.part else session.bytes_of(requested)
-            own = {ref: own_part(session, found[ref]) for ref in requested if ref in found}
-        return {ref: r.size(taken.get(ref)) for ref, r in own.items() if r is not None and not r.copy}
+            records, bytes_of = every(session), {} if session.part else session.bytes_of(requested)
+            own = {ref: own_part(session, records[ref]) for ref in requested if ref in records}
+        return {ref: r.size(bytes_of.get(ref)) for ref, r in own.items() if r is not None and not r.copy}
 
     def render_ddl(self, steps: Sequence[Step]) -> list[str]:
         """Return the steps as the database's own SQL."""

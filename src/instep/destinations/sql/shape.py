@@ -29,21 +29,21 @@ class Relation:
 
 
 def as_it_is(
-    record: Record, there: Sequence[Physical], comment: str | None, data_type: Callable[[str], DataType]
+    record: Record, physical: Sequence[Physical], comment: str | None, data_type: Callable[[str], DataType]
 ) -> Table:
     """Return the table, its parked columns left out; `data_type` reads a type of the database."""
     if record.pending is not None:
         return record.pending
     hidden = {p.place for p in record.parked}
-    by_name = {p.name: p for p in there if p.name not in hidden}
+    by_name = {p.name: p for p in physical if p.name not in hidden}
     known = [_column(c, by_name.pop(c.name), record, data_type) for c in record.table.columns if c.name in by_name]
     foreign = [Column(p.name, data_type(p.type), nullable=p.nullable, comment=p.comment) for p in by_name.values()]
     return replace(record.table, columns=(*known, *foreign), comment=comment or None)
 
 
-def _column(column: Column, there: Physical, record: Record, data_type: Callable[[str], DataType]) -> Column:
+def _column(column: Column, physical: Physical, record: Record, data_type: Callable[[str], DataType]) -> Column:
     """Return the column with its recorded type, or with its stored type if that is another one now."""
     kind, note = column.type, column.note
-    if there.type != record.stored.get(column.name):
-        kind, note = data_type(there.type), ""
-    return replace(column, type=kind, note=note, nullable=there.nullable, comment=there.comment or None)
+    if physical.type != record.stored.get(column.name):
+        kind, note = data_type(physical.type), ""
+    return replace(column, type=kind, note=note, nullable=physical.nullable, comment=physical.comment or None)

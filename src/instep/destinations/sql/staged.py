@@ -30,14 +30,14 @@ class StagingArea:
     io: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, place: str, properties: Mapping[str, str]) -> StagingArea:
-        """Raise ConnectError for a place that is neither."""
+    def of(cls, place: str, properties: Mapping[str, str], name: str) -> StagingArea:
+        """Return the folder of the destination `name` below a place; raise ConnectError for a place that is neither."""
         if is_object(place):
-            return cls(place.rstrip("/"), properties)
+            return cls(f"{place.rstrip('/')}/{name}", properties)
         if "://" in place and not place.startswith("file://"):
             hint = "name a folder, or `s3://`, `gs://` or `abfss://` with `properties`"
             raise ConnectError(f"staging {place} is neither a folder nor in an object store", hint=hint)
-        return cls(path_at(place, {}).absolute().as_uri())  # type: ignore[union-attr]
+        return cls(f"{path_at(place, {}).absolute().as_uri()}/{name}")  # type: ignore[union-attr]
 
     def folder(self, place: str) -> str:
         """Return the folder of one table."""

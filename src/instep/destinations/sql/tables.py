@@ -50,8 +50,8 @@ def now_ms() -> int:
 
 def described_table(session: SqlSession, record: Record, relation: Relation | None) -> Table:
     """Return the table as its record and the database together tell."""
-    there = relation or Relation((), None)
-    return as_it_is(record, there.columns, there.comment, session.dialect.data_type)
+    physical = relation or Relation((), None)
+    return as_it_is(record, physical.columns, physical.comment, session.dialect.data_type)
 
 
 def table_as_it_is(session: SqlSession, record: Record) -> Table:
@@ -83,10 +83,10 @@ def execute(session: SqlSession, ref: Ref, steps: Sequence[Step], after: Table |
 
 def undrop(session: SqlSession, ref: Ref, table: Table, commit: Commit) -> None:
     """Bring back a dropped table under its name with its rows; do nothing if it is back already."""
-    if (there := find(session, ref, lock=True)) is not None:
-        if there.table.id != table.id:
+    if (existing := find(session, ref, lock=True)) is not None:
+        if existing.table.id != table.id:
             hint = "rename or drop that one first"
-            raise DestinationError(f"another table is called {named(there.ref)} by now", hint=hint)
+            raise DestinationError(f"another table is called {named(existing.ref)} by now", hint=hint)
         return
     old = last_dropped(dropped(session, ref), table.id)
     if old is None:
@@ -102,9 +102,9 @@ def undrop(session: SqlSession, ref: Ref, table: Table, commit: Commit) -> None:
 def _create(session: SqlSession, table: Table, changes: Sequence[str], commit: Commit) -> None:
     """Make an empty table; Conflict if the name is taken."""
     hint = "plan again" if find(session, table.ref) else ANOTHER_NAME
-    made = make(session, numbered(Record(table, uuid.uuid4().hex)), hint)
-    session.index_key(made, table.key)
-    put(session, made.after_changes(commit, changes))
+    new_record = make(session, numbered(Record(table, uuid.uuid4().hex)), hint)
+    session.index_key(new_record, table.key)
+    put(session, new_record.after_changes(commit, changes))
 
 
 def make(session: SqlSession, record: Record, hint: str = ANOTHER_NAME) -> Record:
@@ -146,9 +146,9 @@ def swap_in(session: SqlSession, record: Record) -> Record:
     """Park the table and make the generation that waits, without rows."""
     put_back = session.detach_views(record.ref)
     park(session, replace(record, pending=None))
-    made = make(session, record.waiting)
+    new_record = make(session, record.waiting)
     put_back(())
-    return made
+    return new_record
 
 
 def _refuse_dependants(session: SqlSession, ref: Ref, what: str, columns: Iterable[str] | None = None) -> None:
@@ -186,12 +186,12 @@ def _alter(
     if target is None:
         raise DestinationError(f"the steps for table {named(ref)} come without the table that they lead to")
     if record.pending is not None:
-        made = replace(record, pending=_plain(target))
+        altered = replace(record, pending=_plain(target))
     else:
-        made = _columns(session, record, steps, replace(target, schema=ref[0], name=ref[1]))
+        altered = _columns(session, record, steps, replace(target, schema=ref[0], name=ref[1]))
     if moved is not None:
-        made = _rename(session, made, moved.ref)
-    put(session, _after_moves(session, made.after_changes(commit, [s.id for s in steps]), commit), was=ref)
+        altered = _rename(session, altered, moved.ref)
+    put(session, _after_moves(session, altered.after_changes(commit, [s.id for s in steps]), commit), was=ref)
 
 
 def _rename(session: SqlSession, record: Record, new: Ref) -> Record:
@@ -220,17 +220,17 @@ def _columns(session: SqlSession, record: Record, steps: Sequence[Step], target:
         _refuse_dependants(session, record.ref, what, [column.name])
         _hide_column(session, name, column, waits.place)
     _rename_columns(session, name, evolution)
-    made = _evolved(record, evolution, target, lost)
+    evolved = _evolved(record, evolution, target, lost)
     hidden = {p.name: p.place for _, p in lost}
     for origin in evolution.columns:
-        _fit(session, made, origin, hidden)
+        _fit(session, evolved, origin, hidden)
     if (now.comment or "") != (target.comment or ""):
         _comment(session, f"TABLE {name}", target.comment)
     # the names that the columns of the key have had; an index goes along with a rename, not with a rewrite
     before = {s.column.name: s.place if s.rewrite is None else "" for s in evolution.columns}
     if tuple(before[k] for k in target.key) != record.table.key:
-        session.index_key(made, target.key, rebuild=True)
-    return with_types(session, made)
+        session.index_key(evolved, target.key, rebuild=True)
+    return with_types(session, evolved)
 
 
 def _hide_column(session: SqlSession, table: str, column: Column, place: str) -> None:

@@ -78,27 +78,27 @@ def content(snapshot: DeltaSnapshot) -> tuple[bytes, int]:
             for rows in files.structs(kind):
                 columns = [rows if f.name == name else pa.nulls(len(rows), f.type) for f in SCHEMA]
                 writer.write_table(pa.Table.from_arrays(columns, schema=SCHEMA), BATCH * 4)
-    made: bytes = out.getvalue().to_pybytes()
-    return made, len(lines) + len(snapshot.files) + len(snapshot.tombstones)
+    data: bytes = out.getvalue().to_pybytes()
+    return data, len(lines) + len(snapshot.files) + len(snapshot.tombstones)
 
 
 def read(version: int, paths: Sequence[AnyPath]) -> DeltaSnapshot:
     """Read a checkpoint; one in the second form with its sidecars."""
-    found, rest = NOTHING, list[Action]()
+    start, actions = NOTHING, list[Action]()
     files, gone = NO_FILES, NONE_GONE
     todo = list(paths)
     while todo:
         path = todo.pop()
         try:
             for action, added, removed in _json(path) if path.name.endswith(".json") else _parquet(path):
-                rest += action
+                actions += action
                 files, gone = files.joined(added), gone.joined(removed)
                 todo += [_sidecar(path, a["sidecar"]["path"]) for a in action if a.get("sidecar")]
         except (OSError, ValueError, pa.ArrowException) as error:
             hint = "delete the checkpoint if the commits before it are still there, or restore the folder"
             raise DestinationError(f"the checkpoint {path} cannot be read: {error}", hint=hint) from error
-    made = found.after(version, rest)
-    return DeltaSnapshot(version, made.metadata, made.protocol, files, gone, made.domains, made.txns)
+    result = start.after(version, actions)
+    return DeltaSnapshot(version, result.metadata, result.protocol, files, gone, result.domains, result.txns)
 
 
 def _sidecar(checkpoint: AnyPath, name: str) -> AnyPath:
@@ -118,14 +118,14 @@ def _json(path: AnyPath) -> Iterator[Piece]:
 
 def _parquet(path: AnyPath) -> Iterator[Piece]:
     with pq.ParquetFile(opened(path)) as file:
-        there = {f.name: f.type for f in file.schema_arrow}
+        types = {f.name: f.type for f in file.schema_arrow}
         leaves = [
             f"{f.name}.{inner.name}" if f.name in ("add", "remove") else f.name
             for f in SCHEMA
-            if f.name in there
+            if f.name in types
             for inner in (f.type if f.name in ("add", "remove") else (f,))
-            if f.name not in ("add", "remove") or there[f.name].get_field_index(inner.name) >= 0
-        ] + (["sidecar"] if "sidecar" in there else [])
+            if f.name not in ("add", "remove") or types[f.name].get_field_index(inner.name) >= 0
+        ] + (["sidecar"] if "sidecar" in types else [])
         for batch in file.iter_batches(BATCH, columns=leaves):
             columns = dict(zip(batch.schema.names, batch.columns, strict=True))
             added, removed = (_files(columns.pop(n, None), k) for n, k in (("add", ADD), ("remove", REMOVE)))
@@ -140,7 +140,7 @@ def _files(rows: pa.StructArray | None, kind: pa.StructType) -> FileActions:
     """Return the actions with the fields that they have here, in the types that all of them get."""
     if rows is None or rows.null_count == len(rows):
         return FileActions.listed((), kind)
-    here = rows.drop_null()
-    parts = dict(zip((f.name for f in here.type), here.flatten(), strict=True))
-    columns = [parts[f.name].cast(f.type) if f.name in parts else pa.nulls(len(here), f.type) for f in kind]
+    present = rows.drop_null()
+    parts = dict(zip((f.name for f in present.type), present.flatten(), strict=True))
+    columns = [parts[f.name].cast(f.type) if f.name in parts else pa.nulls(len(present), f.type) for f in kind]
     return FileActions.of(pa.StructArray.from_arrays(columns, fields=list(kind)))

@@ -82,10 +82,10 @@ def _bitmap(table: AnyPath, vector: Mapping[str, Any]) -> bytes:
 
 def decoded(text: str) -> bytes:
     """Return the bytes that a text in Z85 stands for."""
-    found = bytearray()
+    data = bytearray()
     for start in range(0, len(text), 5):
         number = 0
         for letter in text[start : start + 5]:
             number = number * 85 + _DIGIT[letter]
-        found += number.to_bytes(4, "big")
-    return bytes(found)
+        data += number.to_bytes(4, "big")
+    return bytes(data)

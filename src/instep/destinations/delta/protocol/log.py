@@ -236,8 +236,8 @@ class DeltaLog:
         """Write a checkpoint from which readers start, this process included; tombstones older than `keep_after`
         (milliseconds since 1970) are left out."""
         snapshot = replace(snapshot, tombstones=snapshot.tombstones.since(keep_after))
-        made, size = checkpoint.content(snapshot)
-        replace_file(self.folder / f"{snapshot.version:020}.checkpoint.parquet", made)
+        data, size = checkpoint.content(snapshot)
+        replace_file(self.folder / f"{snapshot.version:020}.checkpoint.parquet", data)
         replace_file(self.folder / POINTER, json.dumps({"version": snapshot.version, "size": size}).encode())
         if (known := self.cache.get(str(self.folder))) and known[0].version == snapshot.version:
             self.cache.put(str(self.folder), snapshot, known[1])

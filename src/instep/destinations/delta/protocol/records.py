@@ -36,13 +36,13 @@ def write(table: AnyPath, texts: Mapping[str, str]) -> int:
 def read(table: AnyPath, number: int) -> Mapping[str, str]:
     """Return the records of one file. DestinationError if it is not there."""
     try:
-        found: Mapping[str, str] = json.loads(_path(table, number).read_text(encoding="utf-8"))
+        record: Mapping[str, str] = json.loads(_path(table, number).read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError) as error:
         raise DestinationError(
             f"the record {_path(table, number)} of table {table} is not there",
             hint="restore the folder from a backup, or drop the table and load it again",
         ) from error
-    return found
+    return record
 
 
 def unnamed(table: AnyPath, names: Iterable[int], before: float) -> Iterator[AnyPath]:

@@ -122,8 +122,8 @@ class FileActions(Mapping[str, Action]):
         requested = [*paths]
         if odd := [p for p in requested if p not in self]:
             raise KeyError(odd[0])
-        found = pc.is_in(self._table.column(_KEY), pa.array(requested, pa.string()))
-        yield from FileActions(self._table.filter(found)).each()
+        mask = pc.is_in(self._table.column(_KEY), pa.array(requested, pa.string()))
+        yield from FileActions(self._table.filter(mask)).each()
 
     @staticmethod
     def _at(rows: pa.Table) -> list[Action]:
@@ -144,17 +144,17 @@ class FileActions(Mapping[str, Action]):
     @cached_property
     def rows(self) -> tuple[int, list[Action]]:
         """Return how many rows the files have by their statistics, and the files without any."""
-        found = pc.extract_regex(self._table.column("stats"), _ROWS)
-        known = pc.sum(pc.cast(pc.struct_field(found, "rows"), pa.int64())).as_py() or 0
+        matches = pc.extract_regex(self._table.column("stats"), _ROWS)
+        known = pc.sum(pc.cast(pc.struct_field(matches, "rows"), pa.int64())).as_py() or 0
         deleted = pc.struct_field(self._table.column("deletionVector"), "cardinality")
-        known -= pc.sum(pc.if_else(pc.is_valid(found), deleted, 0)).as_py() or 0
-        others = [*FileActions(self._table.filter(pc.is_null(found))).each()] if found.null_count else []
+        known -= pc.sum(pc.if_else(pc.is_valid(matches), deleted, 0)).as_py() or 0
+        others = [*FileActions(self._table.filter(pc.is_null(matches))).each()] if matches.null_count else []
         return known + sum(map(rows_of, others)), [f for f in others if not f.get("stats")]
 
     def in_partition(self, column: str, value: str) -> FileActions:
         """Return the files whose partition has this value, by the column's physical name."""
-        found = pc.map_lookup(self._table.column("partitionValues"), pa.scalar(column), "first")
-        return FileActions(self._table.filter(pc.equal(found, value)))
+        values = pc.map_lookup(self._table.column("partitionValues"), pa.scalar(column), "first")
+        return FileActions(self._table.filter(pc.equal(values, value)))
 
     def since(self, time: int) -> FileActions:
         """Return the files that were removed since then (milliseconds since 1970)."""

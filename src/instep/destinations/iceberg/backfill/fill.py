@@ -162,11 +162,11 @@ class FileFill(FileExchange):
     def parts(self, table: Table, tasks: Sequence[FileScanTask]) -> Iterator[FillTask]:
         """Yield tasks of neighbouring keys, so that each needs few of the files with values."""
         span_of = key_spans(table, self.key)
-        found = [(span_of(t.file), t) for t in tasks]
-        found = sorted((f for f in found if f[0]), key=lambda f: f[0][0] if f[0] else 0) + [
-            f for f in found if not f[0]
+        spanned = [(span_of(t.file), t) for t in tasks]
+        spanned = sorted((f for f in spanned if f[0]), key=lambda f: f[0][0] if f[0] else 0) + [
+            f for f in spanned if not f[0]
         ]
-        olds = [_old(number, t, span, self.spans) for number, (span, t) in enumerate(found)]
+        olds = [_old(number, t, span, self.spans) for number, (span, t) in enumerate(spanned)]
         for group in file_groups(olds):
             yield FillTask(
                 light(table.metadata),
@@ -188,8 +188,8 @@ def _ordered_by(table: Table, key: Sequence[str]) -> str:
 
 def key_spans(table: Table, key: Sequence[str]) -> Callable[[DataFile], Span]:
     """Return a function of the smallest and largest key of a file, as far as its metrics have them."""
-    found = table.schema().find_field(_ordered_by(table, key))
-    return lambda file: _range(file, found.field_id, found.field_type)
+    key_field = table.schema().find_field(_ordered_by(table, key))
+    return lambda file: _range(file, key_field.field_id, key_field.field_type)
 
 
 def _part_of(table: Table, fill: Fill) -> Any:
@@ -255,12 +255,12 @@ def commit_batches(parts: Iterator[Part], session: SparkSession | None) -> Itera
 
 def _split(parts: Sequence[Part], wide: int) -> list[Part]:
     """Split the parts until there are `wide`: the one with most rows gives away half of its files."""
-    found = list(parts)
-    while len(found) < wide and (most := max(found, key=lambda p: len(p.files))) and len(most.files) > 1:
-        found.remove(most)
+    split = list(parts)
+    while len(split) < wide and (most := max(split, key=lambda p: len(p.files))) and len(most.files) > 1:
+        split.remove(most)
         half = len(most.files) // 2
-        found += [replace(most, files=most.files[:half]), replace(most, files=most.files[half:])]
-    return found
+        split += [replace(most, files=most.files[:half]), replace(most, files=most.files[half:])]
+    return split
 
 
 class IcebergFills(LakeFacet):

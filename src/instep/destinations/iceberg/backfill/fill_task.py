@@ -73,8 +73,8 @@ def fill_part(part: FillTask, attempt: int, report: Report | None) -> list[Rewri
     """Return the files of the part that change; the others are not written."""
     work = _FillRun(part, load_file_io(dict(part.io), part.spec.location))
     done = []
-    for number, found in sorted(_found(work).items()):
-        done.append(_rewrite(work, part.files[number], found, attempt))
+    for number, filled_rows in sorted(_found(work).items()):
+        done.append(_rewrite(work, part.files[number], filled_rows, attempt))
         if report is not None:
             size = sum(f.bytes for f in done[-1].files)
             report(ChunkProgress(part.spec.table, sum(f.rows for f in done[-1].files), size, 1))
@@ -124,7 +124,7 @@ class _FilledRows:
 
 def _found(work: _FillRun) -> dict[int, _FilledRows]:
     """Return the rows to fill by the file's index in the part; what exceeds memory goes to a temporary folder."""
-    part, found = work.part, defaultdict[int, _FilledRows](_FilledRows)
+    part, rows_of = work.part, defaultdict[int, _FilledRows](_FilledRows)
     with temporary("fill") as spill:
         config: dict[str, Any] = {"memory_limit": MEMORY, "temp_directory": spill, "threads": 1}
         with closing(duckdb.connect(":memory:", config=config)) as db:
@@ -136,9 +136,9 @@ def _found(work: _FillRun) -> dict[int, _FilledRows]:
                     values = staged.select(list(part.gets))
                     for place in np.flatnonzero(np.bincount(met["f"], minlength=1)):
                         rows = met["f"] == place
-                        found[int(place)].places.append(met["p"][rows])
-                        found[int(place)].values.append(values.take(pa.array(met["n"][rows])))
-    return found
+                        rows_of[int(place)].places.append(met["p"][rows])
+                        rows_of[int(place)].values.append(values.take(pa.array(met["n"][rows])))
+    return rows_of
 
 
 def _lacking(work: _FillRun) -> pa.RecordBatchReader:
@@ -207,10 +207,10 @@ def _rewrite(work: _FillRun, old: ExistingFile, filled_rows: _FilledRows, attemp
     try:
         start = 0
         for batch in work.batches(old, part.spec.schema.names):
-            here = np.full(len(batch), -1, dtype=np.int64)
+            places_here = np.full(len(batch), -1, dtype=np.int64)
             inside = which[start : start + len(batch)]
-            here[: len(inside)] = inside
-            writer.write(_batch(part, batch, here, values))
+            places_here[: len(inside)] = inside
+            writer.write(_batch(part, batch, places_here, values))
             start += len(batch)
         return Rewritten(old.path, writer.close(), int(np.count_nonzero(which >= 0)))
     except BaseException:
@@ -218,19 +218,19 @@ def _rewrite(work: _FillRun, old: ExistingFile, filled_rows: _FilledRows, attemp
         raise
 
 
-def _batch(part: FillTask, batch: pa.RecordBatch, here: Any, values: pa.Table) -> pa.RecordBatch:
-    """Return the batch with values filled in. `here` has, for each row of the batch, its row number in `values`, or
+def _batch(part: FillTask, batch: pa.RecordBatch, which: Any, values: pa.Table) -> pa.RecordBatch:
+    """Return the batch with values filled in. `which` has, for each row of the batch, its row number in `values`, or
     -1."""
     schema = part.spec.schema
     columns = {f.name: _as(batch.column(f.name), f.type) for f in schema}
-    hit = np.flatnonzero(here >= 0)
+    hit = np.flatnonzero(which >= 0)
     if len(hit):
-        index = pa.array(here, mask=here < 0)
+        index = pa.array(which, mask=which < 0)
         for name in part.columns:
             new = values.column(name).combine_chunks().take(index)
             columns[name] = _first(columns[name], _as(new, schema.field(name).type))
         if part.meta:
-            columns[part.meta] = _notes(part, columns, hit, values.column(part.meta).take(pa.array(here[hit])))
+            columns[part.meta] = _notes(part, columns, hit, values.column(part.meta).take(pa.array(which[hit])))
     return pa.record_batch([columns[f.name] for f in schema], schema=schema)
 
 

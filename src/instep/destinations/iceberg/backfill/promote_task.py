@@ -60,7 +60,7 @@ def promote_part(part: PromoteTask, attempt: int, report: Report | None) -> Prom
             rewritten.append(Rewritten(old.path, files, taking.rows))
             written += sum(f.rows for f in files)
             if report is not None:
-                size = sum(f.bytes for one in rewritten for f in one.files)
+                size = sum(f.bytes for file in rewritten for f in file.files)
                 report(ChunkProgress(part.spec.table, written, size, 1))
         invalid_values += taking.invalid_values
     return PromotedPart(tuple(rewritten), invalid_values)

@@ -70,8 +70,8 @@ class IcebergRestoredValues(LakeFacet):
         by_path, rows = {t.file.file_path: t for t in tasks}, 0
         with work.new_files.removed_unless_landed(spec.location):
             for batch in commit_batches(work.parts(table, tasks), session):
-                made = run_tasks(session, fill_part, batch, "restore", workers.on_progress)
-                if rewritten := [r for one in made for r in one]:
+                restored = run_tasks(session, fill_part, batch, "restore", workers.on_progress)
+                if rewritten := [r for part in restored for r in part]:
                     table = work.exchange(table, rewritten, by_path)
                 rows += sum(r.rows for r in rewritten)
         return rows
@@ -119,11 +119,11 @@ class IcebergPromotes(LakeFacet):
         files, done = {t.file.file_path: t for t in tasks}, Promoted()
         with work.new_files.removed_unless_landed(spec.location):
             for batch in commit_batches(parts, session):
-                made = run_tasks(session, promote_part, batch, "promote", workers.on_progress)
-                if rewritten := [r for one in made for r in one.rewritten]:
+                promoted = run_tasks(session, promote_part, batch, "promote", workers.on_progress)
+                if rewritten := [r for part in promoted for r in part.rewritten]:
                     table = work.exchange(table, rewritten, files)
                     crashpoint("promote.committed")
-                invalid_values = sum(one.invalid_values for one in made)
+                invalid_values = sum(part.invalid_values for part in promoted)
                 done = Promoted(done.rows + sum(r.rows for r in rewritten), done.invalid_values + invalid_values)
         return done
 

@@ -164,9 +164,9 @@ class TableCommit:
         if not isinstance(self._table, DeferredTable):
             return self._create()
         self._table.leave()  # created or refused: from now on the catalog tells
-        made = self._create()
+        created = self._create()
         self._table.created()
-        return made
+        return created
 
     def _create(self) -> Table:
         return self._commit(ExpectedUpdates.of(self.updates, None, self.metadata), (AssertCreate(),))
@@ -249,7 +249,7 @@ class DeferredTable(Table):
     """A table that no catalog has yet. `created_by` is what its first commit begins with; `leave` is to be called
     before that commit, `created` after it."""
 
-    def __init__(self, made: Table, metadata: TableMetadata, updates: Updates, leave: Hook, created: Hook) -> None:
-        """Take the metadata to which `updates` of the table `made` lead."""
-        super().__init__(made.name(), metadata, made.metadata_location, made.io, made.catalog)
+    def __init__(self, table: Table, metadata: TableMetadata, updates: Updates, leave: Hook, created: Hook) -> None:
+        """Take the metadata to which `updates` of the table `table` lead."""
+        super().__init__(table.name(), metadata, table.metadata_location, table.io, table.catalog)
         self.created_by, self.leave, self.created = updates, leave, created

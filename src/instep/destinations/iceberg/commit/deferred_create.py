@@ -61,10 +61,10 @@ def _clear(lake: Lake, ref: Ref) -> None:
     _remove(lake, _unfinished_locations(lake, ref))
 
 
-def clear_dead(lake: Lake, ref: Ref, made: str, runs: Collection[str]) -> None:
-    """Remove what these runs, which are dead, have begun of a table that another has made; its location is `made`, ""
-    if nobody has made it."""
-    others = {location for location in _unfinished_locations(lake, ref) if _name(location) != _name(made)}
+def clear_dead(lake: Lake, ref: Ref, current: str, runs: Collection[str]) -> None:
+    """Remove the files of these dead runs, which began to create the table; `current`: the location of the table that
+    another run has created, "" if none has."""
+    others = {location for location in _unfinished_locations(lake, ref) if _name(location) != _name(current)}
     _remove(lake, {location for location in others if _is_of(runs, children(f"{location}/data", lake.io()))})
 
 

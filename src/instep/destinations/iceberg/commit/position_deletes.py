@@ -85,7 +85,7 @@ def delete_file(of: DataFile, file: PositionFile) -> DataFile:
     """Return a delete file in the partition, and under the spec, of its data file."""
     path = to_bytes(StringType(), of.file_path)
     bounds = [{_PATH: path, _POS: to_bytes(LongType(), at)} for at in (file.first, file.last)]
-    made = DataFile.from_args(
+    deletes = DataFile.from_args(
         content=DataFileContent.POSITION_DELETES,
         file_path=file.path,
         file_format=FileFormat.PARQUET,
@@ -103,8 +103,8 @@ def delete_file(of: DataFile, file: PositionFile) -> DataFile:
         equality_ids=None,
         sort_order_id=None,
     )
-    made.spec_id = of.spec_id
-    return made
+    deletes.spec_id = of.spec_id
+    return deletes
 
 
 class RowDelta(Append):

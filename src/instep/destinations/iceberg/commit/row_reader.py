@@ -195,11 +195,11 @@ def group_spans(io: FileIO, path: str, column: int) -> list[KeySpan]:
 
 
 def _group_span(group: pq.RowGroupMetaData, column: int) -> KeySpan:
-    found = group.column(column).statistics if column >= 0 else None
-    if found is None or not found.has_min_max or not isinstance(found.min, int):
+    statistics = group.column(column).statistics if column >= 0 else None
+    if statistics is None or not statistics.has_min_max or not isinstance(statistics.min, int):
         return KeySpan(None, None, group.num_rows)
-    exact = found.has_null_count and found.null_count == 0
-    return KeySpan(found.min if exact else None, found.max, group.num_rows)
+    exact = statistics.has_null_count and statistics.null_count == 0
+    return KeySpan(statistics.min if exact else None, statistics.max, group.num_rows)
 
 
 def _decoded(

@@ -55,8 +55,8 @@ class PartLake(Lake):
         return ShardTable(table, self.shard_key)
 
     def metadata(self, refs: Iterable[Ref]) -> dict[Ref, Metadata]:
-        found = {ref: projected(one, self.shard_key) for ref, one in self._base.metadata(refs).items()}
-        return {ref: one for ref, one in found.items() if one is not None}
+        projections = {ref: projected(whole, self.shard_key) for ref, whole in self._base.metadata(refs).items()}
+        return {ref: whole for ref, whole in projections.items() if whole is not None}
 
 
 def part_of(lake: Lake, shard: str) -> PartLake:

@@ -97,14 +97,14 @@ class ShardTable(Table):
     def tasks(self) -> list[FileScanTask]:
         """Return the shard's files; DestinationError if one of them may have rows of others."""
         with let_go(self):
-            found = _plan(self)
-        if odd := next((t.file.file_path for t in found if not self.has(t.file)), ""):
+            own_tasks = _plan(self)
+        if odd := next((t.file.file_path for t in own_tasks if not self.has(t.file)), ""):
             raise DestinationError(
                 f"table {'.'.join(self.name())} has a file with rows of several shards, which another program has "
                 f"written: {odd}",
                 hint="write its files again by the partition spec of the table",
             )
-        return found
+        return own_tasks
 
     def as_it_was(self) -> ShardTable:
         """Return the table as it is by now; Conflict unless the shard has the files and the columns that it had."""
@@ -115,9 +115,9 @@ class ShardTable(Table):
 
     def replaced(self) -> Replaced:
         """Return all of the shard's files, with the delete files that are about no others."""
-        found = self.tasks()
-        deletes = {d.file_path: d for t in found for d in t.delete_files if self.has(d)}
-        return Replaced([t.file for t in found], list(deletes.values()))
+        tasks = self.tasks()
+        deletes = {d.file_path: d for t in tasks for d in t.delete_files if self.has(d)}
+        return Replaced([t.file for t in tasks], list(deletes.values()))
 
     def has(self, file: DataFile) -> bool:
         """Return whether a file, or delete file, belongs to the shard."""
@@ -136,12 +136,12 @@ class ShardTable(Table):
         now, before = staged.current_snapshot(), self.metadata.current_snapshot()
         if now is None or (before is not None and now.snapshot_id == before.snapshot_id):
             return {}
-        found, at = [], staged.current_snapshot()
+        summaries, at = [], staged.current_snapshot()
         while at is not None and (before is None or at.snapshot_id != before.snapshot_id):
-            found.append(at.summary.additional_properties if at.summary else {})
+            summaries.append(at.summary.additional_properties if at.summary else {})
             parent = at.parent_snapshot_id
             at = staged.snapshot_by_id(parent) if parent is not None else None
-        return {TOTALS: json.dumps(grown(self._totals(), found))}
+        return {TOTALS: json.dumps(grown(self._totals(), summaries))}
 
     def _totals(self) -> dict[str, int]:
         """Return the shard's totals now: counted where somebody has restored the table to before its last load."""

@@ -105,8 +105,8 @@ class Producer(_SnapshotProducer[Any]):
         properties = {**metrics.to_dict(), **({"changed-partition-count": str(partitions)} if partitions else {})}
         parent = self._parent_snapshot_id
         before = self._transaction.table_metadata.snapshot_by_id(parent) if parent is not None else None
-        made = Summary(operation=self._operation, **properties, **snapshot_properties)
-        return update_snapshot_summaries(made, before.summary if before is not None else None)
+        summary = Summary(operation=self._operation, **properties, **snapshot_properties)
+        return update_snapshot_summaries(summary, before.summary if before is not None else None)
 
     def deletes_written(
         self, added: Iterable[DataFile], old: Iterable[ManifestEntry], gone: Iterable[str]
@@ -114,7 +114,7 @@ class Producer(_SnapshotProducer[Any]):
         """Delete files in one manifest a spec: those that are added, those that stay, and those that go."""
         leaving = set(gone)
         entries = [*(_added(self.snapshot_id, file) for file in added), *old]
-        return [self._of_one_spec(spec, found, leaving) for spec, found in by_spec(entries)]
+        return [self._of_one_spec(spec, of_spec, leaving) for spec, of_spec in by_spec(entries)]
 
     def _of_one_spec(self, spec: int, entries: Sequence[ManifestEntry], gone: set[str]) -> ManifestFile:
         with _DeletesWriter(self, self.spec(spec), self.new_manifest_output()) as writer:
@@ -140,7 +140,7 @@ class Append(Producer, _MergeAppendFiles):
 
 def by_spec(entries: Iterable[ManifestEntry]) -> list[tuple[int, list[ManifestEntry]]]:
     ordered = sorted(entries, key=lambda e: e.data_file.spec_id)
-    return [(spec, list(found)) for spec, found in groupby(ordered, key=lambda e: e.data_file.spec_id)]
+    return [(spec, list(group)) for spec, group in groupby(ordered, key=lambda e: e.data_file.spec_id)]
 
 
 def _added(snapshot: int, file: DataFile) -> ManifestEntry:
@@ -186,9 +186,9 @@ class ReplaceFiles(Producer, _OverwriteFiles):
             self.delete_data_file(file)
 
     def _existing_manifests(self) -> list[ManifestFile]:
-        found = super()._existing_manifests()
-        data = [m for m in found if m.content == ManifestContent.DATA]
-        deletes = [m for m in found if m.content == ManifestContent.DELETES]
+        manifests = super()._existing_manifests()
+        data = [m for m in manifests if m.content == ManifestContent.DATA]
+        deletes = [m for m in manifests if m.content == ManifestContent.DELETES]
         return [*data, *(self._without(deletes) if self._deletes or self._added else deletes)]
 
     def _without(self, manifests: Sequence[ManifestFile]) -> list[ManifestFile]:

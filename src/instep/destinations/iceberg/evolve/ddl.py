@@ -142,8 +142,8 @@ def _create(lake: Lake, ref: Ref, table: Table, steps: Sequence[Step], commit: C
     try:
         change.land_new()
     except Conflict:
-        found = lake.metadata([ref]).get(ref)
-        if commit.part or found is None or read_table(ref, found) != as_stored(table, fields):
+        landed = lake.metadata([ref]).get(ref)
+        if commit.part or landed is None or read_table(ref, landed) != as_stored(table, fields):
             raise
 
 
@@ -243,7 +243,7 @@ def _set_fields(change: TableCommit, metadata: Mapping[str, Any], fields: Sequen
         return
     number = max(s.get("schema-id", 0) for s in metadata["schemas"]) + 1
     schema = iceberg_schema(fields, number, remaining_identifiers(metadata, fields))
-    earlier = next((one.schema_id for one in change.metadata.schemas if one == schema), None)
+    earlier = next((old.schema_id for old in change.metadata.schemas if old == schema), None)
     change.update(*(set_schema(schema) if earlier is None else [set_current_schema(earlier)]))
     change.require(*schema_is(metadata["current-schema-id"], metadata["last-column-id"]))
 
@@ -327,19 +327,19 @@ def _park(lake: Lake, ref: Ref, step: Step, commit: Commit) -> None:
 def unpark(lake: Lake, ref: Ref, table: Table, commit: Commit) -> None:
     """Bring back the dropped table of this name and source id with all its rows; do nothing if it is back already.
     Raises DestinationError if it was purged, or if another table has its name."""
-    if (found := lake.load(ref)) is None:
+    if (dropped := lake.load(ref)) is None:
         old = parked(lake, ref, table.id)
         if old is None:
             raise DestinationError(
                 f"table {'.'.join(ref)} is not kept any more", hint="its time for undoing is over: restore a backup"
             )
         _rename(lake, old, ref)
-        found, _ = _load(lake, ref)
-    metadata = json.loads(found.metadata.model_dump_json())
+        dropped, _ = _load(lake, ref)
+    metadata = json.loads(dropped.metadata.model_dump_json())
     if DROPPED not in metadata["properties"] and read_table(ref, metadata).id != table.id:
         raise DestinationError(f"another table is called {'.'.join(ref)} by now", hint="rename or drop that one first")
     if DROPPED in metadata["properties"]:
-        change = TableCommit(found)
+        change = TableCommit(dropped)
         change.update(remove_properties(DROPPED))
         change.properties({FENCE: str(commit.fence), RUN: commit.run})
         change.land(commit.fence)

@@ -62,16 +62,16 @@ def rewritten(
     casts = _Casts(_casts(rewrites), _moves(table, change, part) if part else None)
     with _written(lake, table, change, tasks, casts, commit, workers) as files:
         check_count(".".join(table.name()), sum(f.rows for f in files), tasks)
-        made = data_files(files, change.metadata)
+        new_files = data_files(files, change.metadata)
         properties = {"instep.run": commit.run, "instep.fence": str(commit.fence)}
         if isinstance(source, ShardTable):
-            change.exchange(made, source.replaced(), properties)
+            change.exchange(new_files, source.replaced(), properties)
             change.properties(
                 {own_name(source.shard_key[1], k): v for k, v in source.totals_after(change.metadata).items()}
             )
         else:
-            change.replace(made, properties)
-            change.properties(_totals(change, commit.part, made) if commit.part else {})
+            change.replace(new_files, properties)
+            change.properties(_totals(change, commit.part, new_files) if commit.part else {})
         yield
 
 
@@ -104,7 +104,7 @@ def _written(
     if not several:
         session = workers.session() if large else None
         with new_files.removed_unless_landed(folder):
-            files = [f for made in run_tasks(session, _write, parts, "rewrite", workers.on_progress) for f in made]
+            files = [f for new in run_tasks(session, _write, parts, "rewrite", workers.on_progress) for f in new]
             with new_files.landing([f.path for f in files]):
                 yield files
         return
@@ -178,12 +178,12 @@ def _moves(table: Table, change: TableCommit, part: PartChange) -> _Moves:
     before, after = table.schema(), change.metadata.schema()
     ids = {old: before.find_field(old).field_id for old, _ in part.moves}
     kinds = {f.id: data_type(f.type) for f in _fields(table.metadata)}
-    made = {f.id: data_type(f.type) for f in _fields(change.metadata)}
+    kinds_after = {f.id: data_type(f.type) for f in _fields(change.metadata)}
     sources = {
-        (at := after.find_field(new).field_id): _ColumnMove(ids[old], kinds[ids[old]], made[at])
+        (at := after.find_field(new).field_id): _ColumnMove(ids[old], kinds[ids[old]], kinds_after[at])
         for old, new in part.moves
     }
-    left = frozenset(i for i in ids.values() if i in made and i not in sources)
+    left = frozenset(i for i in ids.values() if i in kinds_after and i not in sources)
     return _Moves(sources, left, (before.find_field(part.column).field_id, part.shard))
 
 
@@ -194,8 +194,8 @@ def _fields(metadata: TableMetadata) -> tuple[IcebergField, ...]:
 def _totals(change: TableCommit, part: PartChange, files: Sequence[DataFile]) -> dict[str, str]:
     """Return the record of the shards' files once all of them were rewritten."""
     shards, metadata = shards_of(change.metadata.properties), change.metadata
-    found = {shard: [f for f in files if shard_of(f, metadata, part.column) == shard] for shard in shards}
-    return {own_name(shard, TOTALS): json.dumps(_total(own)) for shard, own in found.items()}
+    files_of = {shard: [f for f in files if shard_of(f, metadata, part.column) == shard] for shard in shards}
+    return {own_name(shard, TOTALS): json.dumps(_total(own)) for shard, own in files_of.items()}
 
 
 def _total(files: Sequence[DataFile]) -> dict[str, int]:

@@ -70,9 +70,9 @@ def evolve(
     columns, dropped = evolving(((f.name, f) for f in fields), steps, after, undrop)
     _check_name(after.path, *(c.name for c in columns if c.stored is None or c.stored.name != c.name))
     ids = count(max(last_id, highest_id(fields)) + 1)
-    made = [(_field(found, c, ids), found) for found, c in zip(columns, after.columns, strict=True)]
-    rewrites = [Rewrite(c.stored, f, c.rewrite) for f, c in made if c.rewrite is not None and c.stored is not None]
-    return SchemaUpdate(tuple(f for f, _ in made), tuple((field, step.id) for field, step in dropped), tuple(rewrites))
+    new = [(_field(column, c, ids), column) for column, c in zip(columns, after.columns, strict=True)]
+    rewrites = [Rewrite(c.stored, f, c.rewrite) for f, c in new if c.rewrite is not None and c.stored is not None]
+    return SchemaUpdate(tuple(f for f, _ in new), tuple((field, step.id) for field, step in dropped), tuple(rewrites))
 
 
 def _check_name(path: str, *names: str) -> None:

@@ -37,8 +37,8 @@ def now_ms() -> int:
 
 
 def _records(metadata: Metadata) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(metadata["properties"].get(DROPPED_COLUMNS, "[]"))
-    return found
+    records: list[dict[str, Any]] = json.loads(metadata["properties"].get(DROPPED_COLUMNS, "[]"))
+    return records
 
 
 def _is_old(at: int, days: float) -> bool:
@@ -145,8 +145,8 @@ def arrow_type(kind: DataType, name: str) -> pa.DataType:
 
 def _parked(lake: Lake) -> list[tuple[Ref, Metadata]]:
     refs = [(lake.dropped, name) for name in lake.names(lake.dropped)]
-    found = [(ref, metadata) for ref, metadata in lake.metadata(refs).items() if DROPPED in metadata["properties"]]
-    return sorted(found, key=lambda pair: _dropped_at(pair[1]), reverse=True)
+    dropped = [(ref, metadata) for ref, metadata in lake.metadata(refs).items() if DROPPED in metadata["properties"]]
+    return sorted(dropped, key=lambda pair: _dropped_at(pair[1]), reverse=True)
 
 
 def _dropped_at(metadata: Metadata) -> int:

@@ -52,12 +52,12 @@ def _own_views(lake: Lake) -> dict[Ref, tuple[str, Mapping[str, Any]]]:
         return {}
     with lake.open_database() as db:
         rows = db.execute(_ALL, (lake.name,)).fetchall()
-    found = {
+    views = {
         (namespace, name): (location, lake.parse(location))
         for namespace, name, location in rows
         if location.startswith(lake.warehouse)
     }
-    return {ref: view for ref, view in found.items() if VIEW in view[1].get("properties", {})}
+    return {ref: view for ref, view in views.items() if VIEW in view[1].get("properties", {})}
 
 
 def _view(ref: Ref, metadata: Mapping[str, Any]) -> View:
@@ -82,15 +82,15 @@ def _put(lake: Lake, view: View, types: Mapping[str, Type]) -> None:
     columns = tuple((name, column) for name, column in view.columns if column in types)
     view = View(view.ref, view.table, columns, view.owner)
     location, before = _own_views(lake).get(view.ref, ("", {}))
-    made = _metadata(before, view, types, lake.new_location((view.ref[0], f"{view.ref[1]}_view")))
+    document = _metadata(before, view, types, lake.new_location((view.ref[0], f"{view.ref[1]}_view")))
     if not columns:
         return IcebergViews(lake).drop(view.ref)
-    if made is before:
+    if document is before:
         return None
-    number = len(made["version-log"])
-    place = f"{made['location']}/metadata/{number:05d}-{uuid.uuid4()}.metadata.json"
+    number = len(document["version-log"])
+    place = f"{document['location']}/metadata/{number:05d}-{uuid.uuid4()}.metadata.json"
     local_path(place).parent.mkdir(parents=True, exist_ok=True)
-    local_path(place).write_text(json.dumps(made))
+    local_path(place).write_text(json.dumps(document))
     row = (lake.name, *view.ref)
     try:
         with lake.open_database() as db, db:

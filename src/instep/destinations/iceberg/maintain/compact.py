@@ -57,7 +57,7 @@ def compact(lake: Lake, ref: Ref, plan: CompactionPlan, work: MaintenanceSpec) -
     session = work.session() if sum(_size(p) for p in plan.packs) > HERE_BYTES else None
     tasks = {t.file.file_path: t for t in plan.tasks}
     for group in _commits(plan.packs):
-        parts = [writing.part(n, one) for n, one in enumerate(group, len(done))]
+        parts = [writing.part(n, files) for n, files in enumerate(group, len(done))]
         with writing.new_files.removed_unless_landed(*{p.spec.location for p in parts}):
             packed: list[Packed] = run_tasks(session, pack, parts, "rewrite")
             crashpoint("maintain.packed")
@@ -83,22 +83,22 @@ def _size(tasks: Sequence[FileScanTask]) -> int:
 
 def _commits(packs: Sequence[Sequence[FileScanTask]]) -> Iterator[list[Sequence[FileScanTask]]]:
     group: list[Sequence[FileScanTask]] = []
-    for one in packs:
-        if group and sum(map(_size, group)) + _size(one) > COMMIT_BYTES:
+    for files in packs:
+        if group and sum(map(_size, group)) + _size(files) > COMMIT_BYTES:
             yield group
             group = []
-        group.append(one)
+        group.append(files)
     if group:
         yield group
 
 
 def extended(table: Table, fields: Sequence[NestedField]) -> Schema:
     """Return the table's schema and after it these columns, under names that no other column has."""
-    taken = {name.lower() for name in table.schema().column_names}
+    names = {name.lower() for name in table.schema().column_names}
     more = []
     for field in fields:
         name = f"dropped_{field.field_id}"
-        while name in taken:
+        while name in names:
             name = f"_{name}"
         more.append(field.model_copy(update={"name": name, "required": False, "doc": None}))
     return Schema(*table.schema().fields, *more, schema_id=table.schema().schema_id)
@@ -169,8 +169,8 @@ class _CompactionCommits:
         assert base is not None, "a table without rows has no files"
         assert state is not None, "a table without a load is left alone"
         old = [tasks[path] for p in packed for path in p.paths]
-        for one in packed:
-            check_count(".".join(self.ref), one.rows, [tasks[path] for path in one.paths])
+        for part in packed:
+            check_count(".".join(self.ref), part.rows, [tasks[path] for path in part.paths])
         change = TableCommit(table)
         change.require(ref_is(MAIN, base.snapshot_id))
         change.require(*schema_is(metadata["current-schema-id"], metadata["last-column-id"]))
@@ -196,8 +196,8 @@ class Compaction(ReplaceFiles):
     """An exchange that readers of changes may skip: no row comes or goes."""
 
     def _summary(self, snapshot_properties: dict[str, str] | None = None) -> Summary:
-        made = super()._summary(snapshot_properties or {})
-        return Summary(Operation.REPLACE, **made.additional_properties)
+        changed = super()._summary(snapshot_properties or {})
+        return Summary(Operation.REPLACE, **changed.additional_properties)
 
 
 class ManifestMerge(Compaction):
@@ -205,11 +205,11 @@ class ManifestMerge(Compaction):
 
     def _existing_manifests(self) -> list[ManifestFile]:
         snapshot = self._transaction.table_metadata.snapshot_by_name(self._target_branch or MAIN)
-        found = snapshot.manifests(self._io) if snapshot else []
-        data = [e for m in found if m.content == ManifestContent.DATA for e in self.fetch_manifest_entry(m)]
+        manifests = snapshot.manifests(self._io) if snapshot else []
+        data = [e for m in manifests if m.content == ManifestContent.DATA for e in self.fetch_manifest_entry(m)]
         data = [e for e in data if e.data_file not in self._deleted_data_files]
-        deletes = [m for m in found if m.content == ManifestContent.DELETES]
-        slices = [(spec, part) for spec, found in by_spec(data) for part in _slices(found)]
+        deletes = [m for m in manifests if m.content == ManifestContent.DELETES]
+        slices = [(spec, part) for spec, manifests in by_spec(data) for part in _slices(manifests)]
         return [*(self._written(spec, part) for spec, part in slices), *self._without(deletes)]
 
     def _written(self, spec: int, entries: Sequence[ManifestEntry]) -> ManifestFile:
@@ -308,7 +308,7 @@ def _bin_pack(tasks: Sequence[FileScanTask], how: Maintenance, stays: int | None
                 file_scan_tasks.append([])
             file_scan_tasks[-1].append(task)
         return file_scan_tasks
-    return [[tasks[i] for i in one] for one in bins([_facts(t) for t in tasks], how)]
+    return [[tasks[i] for i in places] for places in bins([_facts(t) for t in tasks], how)]
 
 
 def _reason_not_compactable(plan: CompactionPlan) -> str:

@@ -43,10 +43,10 @@ Metadata = Mapping[str, Any]
 
 def expired_snapshots(metadata: Metadata, how: Maintenance, now: int) -> tuple[int, ...]:
     """Return the ids of snapshots that may expire, from metadata alone."""
-    found = [(s["snapshot-id"], s["timestamp-ms"]) for s in metadata.get("snapshots", ())]
+    snapshots = [(s["snapshot-id"], s["timestamp-ms"]) for s in metadata.get("snapshots", ())]
     if not shards_of(metadata["properties"]):
-        return expirable_snapshots(found, _retained_snapshots(metadata), how, now)
-    return _expired_of_shards(metadata, lambda retained: expirable_snapshots(found, retained, how, now))
+        return expirable_snapshots(snapshots, _retained_snapshots(metadata), how, now)
+    return _expired_of_shards(metadata, lambda retained: expirable_snapshots(snapshots, retained, how, now))
 
 
 def _expired_of_shards(metadata: Metadata, going: Callable[[set[int]], tuple[int, ...]]) -> tuple[int, ...]:
@@ -61,8 +61,8 @@ def _expired_of_shards(metadata: Metadata, going: Callable[[set[int]], tuple[int
     loads = sorted(loaded_at(metadata).intersection(order), key=lambda at: order[at])
     snapshots.update(loads)
     for at in loads:
-        rest = order.keys() - going(snapshots)
-        if min(rest, key=lambda other: order[other]) != at:
+        remaining = order.keys() - going(snapshots)
+        if min(remaining, key=lambda other: order[other]) != at:
             break
         if at in going(snapshots - {at}):
             snapshots -= {at}
@@ -91,8 +91,8 @@ def expire(lake: Lake, ref: Ref, work: MaintenanceSpec) -> tuple[int, int]:
     if not gone:
         return 0, 0
     old = [s for s in table.metadata.snapshots if s.snapshot_id in set(gone)]
-    rest = [s for s in table.metadata.snapshots if s.snapshot_id not in set(gone)]
-    files = _only_of(table, old, rest)
+    remaining = [s for s in table.metadata.snapshots if s.snapshot_id not in set(gone)]
+    files = _only_of(table, old, remaining)
     let_go(table, gone, work)
     crashpoint("maintain.expired")
     if table.metadata.properties.get("gc.enabled", "true") != "true":
@@ -104,9 +104,9 @@ def expire(lake: Lake, ref: Ref, work: MaintenanceSpec) -> tuple[int, int]:
 
 def let_go(table: Table, gone: Sequence[int], work: MaintenanceSpec) -> None:
     """Take snapshots out of the table in a fenced commit; no file is deleted."""
-    rest = [s for s in table.metadata.snapshots if s.snapshot_id not in set(gone)]
+    remaining = [s for s in table.metadata.snapshots if s.snapshot_id not in set(gone)]
     change = TableCommit(table)
-    change.update(RemoveSnapshotsUpdate.model_validate({"snapshot-ids": list(gone)}), *_specs(table, rest))
+    change.update(RemoveSnapshotsUpdate.model_validate({"snapshot-ids": list(gone)}), *_specs(table, remaining))
     change.properties(maintained_now(change))
     _land(change, table, work.fence)
 
@@ -120,10 +120,10 @@ def _land(change: TableCommit, table: Table, fence: int) -> None:
         raise Conflict(f"another shard has maintained table {'.'.join(table.name())} meanwhile") from error
 
 
-def _specs(table: Table, rest: Sequence[Snapshot]) -> Iterator[TableUpdate]:
+def _specs(table: Table, remaining: Sequence[Snapshot]) -> Iterator[TableUpdate]:
     """Yield the removal of partition specs whose last snapshot with files expires: columns are no longer guarded
     because of them."""
-    used = {m.partition_spec_id for m in _manifests(table, rest).values()} | {table.metadata.default_spec_id}
+    used = {m.partition_spec_id for m in _manifests(table, remaining).values()} | {table.metadata.default_spec_id}
     if gone := [s.spec_id for s in table.metadata.partition_specs if s.fields and s.spec_id not in used]:
         yield RemovePartitionSpecsUpdate.model_validate({"spec-ids": gone})
 
@@ -135,22 +135,22 @@ def _deleted(io: FileIO, file: str) -> bool:
     return False
 
 
-def _only_of(table: Table, old: Sequence[Snapshot], rest: Sequence[Snapshot]) -> set[str]:
+def _only_of(table: Table, old: Sequence[Snapshot], remaining: Sequence[Snapshot]) -> set[str]:
     """Return files below the table's place that these snapshots name and the rest does not: lists, manifests, data
     files."""
-    staying, going = _manifests(table, rest), _manifests(table, old)
+    staying, going = _manifests(table, remaining), _manifests(table, old)
     alone = [m for path, m in going.items() if path not in staying]
-    lists = {s.manifest_list for s in old} - {s.manifest_list for s in rest}
+    lists = {s.manifest_list for s in old} - {s.manifest_list for s in remaining}
     data = set(_entries(table, alone)) - set(_entries(table, staying.values(), live=True)) if alone else set()
     own = plain(table.location()) + "/"
     return {f for f in (*lists, *(m.manifest_path for m in alone), *data) if plain(f).startswith(own)}
 
 
 def _manifests(table: Table, snapshots: Iterable[Snapshot]) -> dict[str, ManifestFile]:
-    found = {}
+    manifests = {}
     for snapshot in snapshots:
-        found.update({m.manifest_path: m for m in snapshot.manifests(table.io)})
-    return found
+        manifests.update({m.manifest_path: m for m in snapshot.manifests(table.io)})
+    return manifests
 
 
 def _entries(table: Table, manifests: Iterable[ManifestFile], *, live: bool = False) -> Iterator[str]:
@@ -224,18 +224,18 @@ def _named(table: Table) -> Iterator[str]:
     yield from (s.statistics_path for s in table.metadata.partition_statistics)
 
 
-def remove(lake: Lake, ref: Ref, found: Sequence[tuple[str, int]]) -> tuple[int, int]:
+def remove(lake: Lake, ref: Ref, files: Sequence[tuple[str, int]]) -> tuple[int, int]:
     """Delete orphans: how many, and their bytes. Folders that are empty by then go as well."""
     table = load_ours(lake, ref)[0]
     filesystem, own = StorageFolder(table.location(), lake.io()).resolve("data")
     count = size = 0
-    for path, bytes in found:
+    for path, bytes in files:
         with suppress(OSError):
             filesystem.delete_file(path)
             count, size = count + 1, size + bytes
     from pyarrow import fs
 
-    for folder in {path.rsplit("/", 1)[0] for path, _ in found} - {own.rstrip("/")}:
+    for folder in {path.rsplit("/", 1)[0] for path, _ in files} - {own.rstrip("/")}:
         with suppress(OSError):
             if folder.startswith(own) and not filesystem.get_file_info(fs.FileSelector(folder)):
                 filesystem.delete_dir(folder)

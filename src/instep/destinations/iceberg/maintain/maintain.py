@@ -36,8 +36,8 @@ T = TypeVar("T")
 
 
 def _maintained(metadata: Metadata) -> dict[str, int]:
-    found: dict[str, int] = json.loads(metadata["properties"].get(MAINTAINED, "{}"))
-    return found
+    maintained: dict[str, int] = json.loads(metadata["properties"].get(MAINTAINED, "{}"))
+    return maintained
 
 
 def _retry(step: Callable[[], T]) -> T:

@@ -54,8 +54,8 @@ def lake_beside(lake: Lake, refs: Collection[Ref]) -> Iterator[Lake]:
 
 def _remove_abandoned(lake: Lake) -> None:
     for name in children(lake.warehouse, lake.io()):
-        kind, _, rest = name.partition("-")
-        begun = rest.partition("-")[0]
+        kind, _, suffix = name.partition("-")
+        begun = suffix.partition("-")[0]
         if kind == FOLDER and begun.isdigit() and int(begun) < time.time() - ABANDONED_SECONDS:
             remove(f"{lake.warehouse}/{name}", lake.io())
 

@@ -155,12 +155,12 @@ def compact(lake: Lake, ref: Ref, session: SparkSession, work: MaintenanceSpec) 
             if len(_current(other.load()).manifests(table.io)) > MANIFESTS:
                 other.call("rewrite_manifests", use_caching="false")
             crashpoint("maintain.packed")
-            made = _new_snapshots(other.load(), base)
-            if not made:
+            snapshots = _new_snapshots(other.load(), base)
+            if not snapshots:
                 return done
             names = [n for f in (other.folder, other.metadata) for n in children(f, lake.io())]
             with new_files.landing([n for n in names if not n.startswith(".")]):  # those are checksums of Hadoop
-                now = _adopt(table, metadata, made, work)
+                now = _adopt(table, metadata, snapshots, work)
         crashpoint("maintain.compacted")
     after = _counts_before(now)
     work.on_progress(exact_rows(metadata, base.snapshot_id) or 0, int(rewritten.get("rewritten_bytes_count") or 0))
@@ -191,9 +191,9 @@ def expire(lake: Lake, ref: Ref, session: SparkSession, work: MaintenanceSpec) -
         let_go(table, gone, work)
         crashpoint("maintain.expired")
         ids = ", ".join(map(str, gone))
-        found = other.call("expire_snapshots", snapshot_ids=f"array({ids})", older_than=_NO_AGE, stream_results="true")
+        counts = other.call("expire_snapshots", snapshot_ids=f"array({ids})", older_than=_NO_AGE, stream_results="true")
         crashpoint("maintain.removed")
-    return len(gone), sum(int(n or 0) for name, n in found[0].items() if name.startswith("deleted_"))
+    return len(gone), sum(int(n or 0) for name, n in counts[0].items() if name.startswith("deleted_"))
 
 
 def remove_orphans(lake: Lake, ref: Ref, session: SparkSession, work: MaintenanceSpec) -> int | None:
@@ -211,8 +211,8 @@ def remove_orphans(lake: Lake, ref: Ref, session: SparkSession, work: Maintenanc
     count = 0
     with procedures(session, lake.spark_settings, lake.name) as spark:
         for folder in (own_data(table), f"{table.location()}/metadata"):
-            given = {"table": text(path(ref)), "location": text(folder), "older_than": f"TIMESTAMP '{at}'"}
-            count += len(spark.call("remove_orphan_files", given))
+            arguments = {"table": text(path(ref)), "location": text(folder), "older_than": f"TIMESTAMP '{at}'"}
+            count += len(spark.call("remove_orphan_files", arguments))
     return count
 
 
@@ -237,32 +237,32 @@ def _current(table: Table) -> Snapshot:
 
 def _new_snapshots(table: Table, base: Snapshot) -> list[Snapshot]:
     """Return the snapshots that came after `base`, the oldest first."""
-    found, now = list[Snapshot](), _current(table)
+    snapshots, now = list[Snapshot](), _current(table)
     while now.snapshot_id != base.snapshot_id:
-        found.append(now)
+        snapshots.append(now)
         parent = table.metadata.snapshot_by_id(now.parent_snapshot_id or -1)
         assert parent is not None, "a procedure goes on from the current snapshot"
         now = parent
-    return found[::-1]
+    return snapshots[::-1]
 
 
-def _adopt(table: Table, metadata: Mapping[str, Any], made: Sequence[Snapshot], work: MaintenanceSpec) -> Table:
+def _adopt(table: Table, metadata: Mapping[str, Any], snapshots: Sequence[Snapshot], work: MaintenanceSpec) -> Table:
     """Land what was made on the stand-in, onto the snapshot that it began with; the record of the last load is
     repeated."""
     base, state = _current(table), load_state(metadata)
     assert state is not None, "a table without a load is left alone"
-    _check_rows(".".join(table.name()), base, made[-1])
+    _check_rows(".".join(table.name()), base, snapshots[-1])
     as_loaded = Commit(state.run, state.fence, state.cursor, state.accepted)
     change = TableCommit(table)
     change.require(ref_is(MAIN, base.snapshot_id))
     change.require(*schema_is(metadata["current-schema-id"], metadata["last-column-id"]))
     own = summary(as_loaded) | {MAINTAINED: work.run}
     change.update(
-        *(AddSnapshotUpdate(snapshot=_as_own_snapshot(s, own, metadata["current-schema-id"])) for s in made),
-        set_branch(MAIN, made[-1].snapshot_id),
+        *(AddSnapshotUpdate(snapshot=_as_own_snapshot(s, own, metadata["current-schema-id"])) for s in snapshots),
+        set_branch(MAIN, snapshots[-1].snapshot_id),
     )
     rows = exact_rows(metadata, base.snapshot_id)
-    change.properties({STATE: state_record(as_loaded, made[-1].snapshot_id, rows, deleted=state.deleted)[STATE]})
+    change.properties({STATE: state_record(as_loaded, snapshots[-1].snapshot_id, rows, deleted=state.deleted)[STATE]})
     change.properties(maintained_now(change))
     return change.land(work.fence).refresh()
 

@@ -49,31 +49,31 @@ _CHECKS = 8
 """Files that are looked for at a time."""
 
 
-def _savepoint(ref: Ref, metadata: Metadata, found: Mapping[int, Any], id: int, at: int) -> Savepoint:
-    summary = found[id]["summary"]
+def _savepoint(ref: Ref, metadata: Metadata, snapshots: Mapping[int, Any], id: int, at: int) -> Savepoint:
+    summary = snapshots[id]["summary"]
     total = {k: int(v) for k, v in summary.items() if k.startswith("total-")}
     rows = max(total.get("total-records", 0) - total.get("total-position-deletes", 0), 0)
     current, state = id == metadata.get("current-snapshot-id"), load_state(metadata)
-    reason = _reason_not_restorable(ref, metadata, found[id])
+    reason = _reason_not_restorable(ref, metadata, snapshots[id])
     return Savepoint(
         id,
         datetime.fromtimestamp(at / 1000, UTC),
         summary.get(RUN, ""),
         state.rows if current and state else rows,
-        state.cursor if current and state else _cursor(found, id),
+        state.cursor if current and state else _cursor(snapshots, id),
         current,
-        () if reason else _later(ref, metadata, found[id]),
+        () if reason else _later(ref, metadata, snapshots[id]),
         reason,
-        datetime.fromtimestamp(found[id]["timestamp-ms"] / 1000, UTC),
+        datetime.fromtimestamp(snapshots[id]["timestamp-ms"] / 1000, UTC),
     )
 
 
-def _cursor(found: Mapping[int, Any], id: int | None) -> str:
+def _cursor(snapshots: Mapping[int, Any], id: int | None) -> str:
     """Return the cursor recorded by our last load up to there."""
-    while id is not None and id in found:
-        if RUN in (summary := found[id]["summary"]):
+    while id is not None and id in snapshots:
+        if RUN in (summary := snapshots[id]["summary"]):
             return str(summary.get(CURSOR, ""))
-        id = found[id].get("parent-snapshot-id")
+        id = snapshots[id].get("parent-snapshot-id")
     return ""
 
 
@@ -103,10 +103,10 @@ def _later(ref: Ref, metadata: Metadata, snapshot: Mapping[str, Any]) -> tuple[s
 
 def _check_files(table: IcebergTable, snapshot: int) -> None:
     name = ".".join(table.name())
-    found = table.metadata.snapshot_by_id(snapshot)
-    if found is None:
+    main = table.metadata.snapshot_by_id(snapshot)
+    if main is None:
         raise DestinationError(f"table {name} has no snapshot {snapshot} any more", hint="see `instep restore --list`")
-    missing = list(_missing(table, found))
+    missing = list(_missing(table, main))
     if missing:
         raise DestinationError(
             f"table {name}: snapshot {snapshot} lacks {len(missing)} of its files, such as {missing[0]}",
@@ -122,8 +122,8 @@ def _missing(table: IcebergTable, snapshot: Any) -> Sequence[str]:
         return [str(error.filename or error)]
     paths = [e.data_file.file_path for e in entries]
     with ThreadPoolExecutor(_CHECKS, thread_name_prefix="files") as pool:
-        there = list(pool.map(lambda path: table.io.new_input(path).exists(), paths))
-    return [path for path, exists in zip(paths, there, strict=True) if not exists]
+        existing = list(pool.map(lambda path: table.io.new_input(path).exists(), paths))
+    return [path for path, exists in zip(paths, existing, strict=True) if not exists]
 
 
 class IcebergSavepoints(LakeFacet):
@@ -132,11 +132,11 @@ class IcebergSavepoints(LakeFacet):
     def savepoints(self, ref: Ref) -> list[Savepoint]:
         """Return the snapshots that readers have seen, newest first."""
         _, metadata = load_ours(self.lake, ref)
-        found = {s["snapshot-id"]: s for s in metadata.get("snapshots", ())}
+        by_id = {s["snapshot-id"]: s for s in metadata.get("snapshots", ())}
         seen = {
-            e["snapshot-id"]: e["timestamp-ms"] for e in metadata.get("snapshot-log", ()) if e["snapshot-id"] in found
+            e["snapshot-id"]: e["timestamp-ms"] for e in metadata.get("snapshot-log", ()) if e["snapshot-id"] in by_id
         }
-        points = [_savepoint(ref, metadata, found, id, at) for id, at in seen.items()]
+        points = [_savepoint(ref, metadata, by_id, id, at) for id, at in seen.items()]
         return sorted(points, key=lambda p: (p.at, p.current), reverse=True)
 
     def rows_at(self, ref: Ref, snapshot: int) -> int:
@@ -163,10 +163,10 @@ class IcebergSavepoints(LakeFacet):
 
 
 def _is_complete(lake: Lake, place: Ref, table: Table, main: Snapshot) -> bool:
-    found = lake.load(place)
-    if found is None:
+    clone = lake.load(place)
+    if clone is None:
         return False
-    record = json.loads(found.metadata.properties.get(COPY, "{}"))
+    record = json.loads(clone.metadata.properties.get(COPY, "{}"))
     if (record.get("uuid"), record.get("snapshot")) != (str(table.metadata.table_uuid), main.snapshot_id):
         raise Conflict(f"table {'.'.join(place)} is there already", hint="rename or purge that one first")
     return True
@@ -236,14 +236,14 @@ class IcebergClones(LakeFacet):
     def purge_clone(self, place: Ref, fence: int) -> None:
         """Delete a clone; files that only it still names are the table's to expire. Do nothing if it is gone. Raises
         DestinationError for a table that is no clone."""
-        found = self.lake.load(place)
-        if found is None:
+        clone = self.lake.load(place)
+        if clone is None:
             return
-        if COPY not in found.metadata.properties:
+        if COPY not in clone.metadata.properties:
             raise DestinationError(
                 f"table {'.'.join(place)} is no copy of ours", hint="it is left alone: look at it first"
             )
-        recorded = json.loads(found.metadata.properties[COPY])
+        recorded = json.loads(clone.metadata.properties[COPY])
         if (table := _claimed(self.lake, recorded["uuid"], fence)) is not None and recorded[
             "tag"
         ] in table.metadata.refs:
@@ -253,4 +253,4 @@ class IcebergClones(LakeFacet):
         with suppress(NoSuchTableError):
             self.lake.catalog.drop_table(place)
         with suppress(OSError):
-            found.io.delete(found.metadata_location)
+            clone.io.delete(clone.metadata_location)

@@ -89,10 +89,10 @@ _COMPARISONS: Mapping[str, Callable[..., BooleanExpression]] = {
 
 def expression(filters: Sequence[ColumnFilter]) -> BooleanExpression:
     """Return filters as Iceberg has them."""
-    found: BooleanExpression = ALL
-    for one in filters:
-        found = And(found, _expression(one))
-    return found
+    conjunction: BooleanExpression = ALL
+    for condition in filters:
+        conjunction = And(conjunction, _expression(condition))
+    return conjunction
 
 
 def _expression(column_filter: ColumnFilter) -> BooleanExpression:
@@ -114,11 +114,11 @@ class IcebergSamples(LakeFacet):
     def sample_cast(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], limit: int) -> CastSample:
         """Try a cast on the first rows."""
         table, metadata = load_ours(self.lake, ref)
-        found = read_table(ref, metadata).by_name.get(column)
-        if found is None or table.metadata.current_snapshot() is None:
+        known_column = read_table(ref, metadata).by_name.get(column)
+        if known_column is None or table.metadata.current_snapshot() is None:
             return CastSample()
         sample = first_rows(table, tuple(dict.fromkeys([column, *key])), limit)
-        return tried(sample, column, key, found.type, kind, arrow_type(kind, column))
+        return tried(sample, column, key, known_column.type, kind, arrow_type(kind, column))
 
     def count_invalid_values(self, ref: Ref, column: str, kind: DataType) -> InvalidValueCount:
         """Return how many values of a column do not fit a type, and one of them; reads that column only."""
@@ -141,8 +141,8 @@ class IcebergSamples(LakeFacet):
 
     def is_large(self, ref: Ref, files: Sequence[StagedFile] = ()) -> bool:
         """Return whether the table and the files are for tasks."""
-        there = totals(load_ours(self.lake, ref)[1])
-        rows, size = there.get("records", 0), there.get("files-size", 0)
+        counted = totals(load_ours(self.lake, ref)[1])
+        rows, size = counted.get("records", 0), counted.get("files-size", 0)
         limit = self.lake.config.upsert_rows
         return is_large(rows + sum(f.rows for f in files), size + sum(f.bytes for f in files), limit)
 

@@ -43,9 +43,9 @@ CATALOGS: Mapping[str, str] = {"rest": "pyiceberg", "sql": "sqlalchemy", "hive":
 def for_java(warehouse: str, properties: Mapping[str, str]) -> dict[str, str]:
     """Return what Spark's catalog needs beside `properties`, login included; nothing for a folder. Tables in buckets
     are read and written by Iceberg's own file systems, without Hadoop's."""
-    scheme, _, rest = warehouse.partition("://")
+    scheme, _, path = warehouse.partition("://")
     if scheme in AZURE:
-        out = _azure_for_java(rest.partition("/")[0], properties)
+        out = _azure_for_java(path.partition("/")[0], properties)
     elif scheme in S3 or "s3.endpoint" in properties:
         out = _s3_for_java(scheme in S3, properties)
     else:
@@ -217,9 +217,9 @@ class Lake:
 
             place = f"{self._read_only_uri}&uri=true&" if self._is_read_only else f"{self.database}?"
             uri = f"sqlite:///{place}timeout=60"
-            rest = {k: v for k, v in self.config.catalog_properties.items() if k != "uri"}
-            catalog = SqliteCatalog(self.name, **{**rest, **self._reach, "uri": uri, "warehouse": self.warehouse})
-            return guarded(catalog, rest, local_files=self.config.local_files)
+            options = {k: v for k, v in self.config.catalog_properties.items() if k != "uri"}
+            catalog = SqliteCatalog(self.name, **{**options, **self._reach, "uri": uri, "warehouse": self.warehouse})
+            return guarded(catalog, options, local_files=self.config.local_files)
 
         kind, properties = self.config.catalog_type, self.config.catalog_properties
         check_library(self.config.name, kind)
@@ -239,11 +239,11 @@ class Lake:
     def _make(self) -> None:
         """Make the SQLite catalog where there is nothing; refuses a folder that holds something else. One that may
         not be written stays as it is: it can be read."""
-        there = self.exists()
-        if there and self._is_read_only:
+        exists = self.exists()
+        if exists and self._is_read_only:
             return
         self.check_writable()
-        if not there:
+        if not exists:
             self.database.parent.mkdir(parents=True, exist_ok=True)
         with self.open_database() as db, db:
             use_wal(db.execute, _BUSY_SECONDS)
@@ -394,8 +394,8 @@ class Lake:
                 tables = pool.map(self.load, requested)
             return {r: json.loads(t.metadata.model_dump_json()) for r, t in zip(requested, tables, strict=True) if t}
         pointers = self._pointers(requested)
-        found = {ref: self.parse(pointers[ref]) for ref in requested if ref in pointers}
-        return {ref: metadata for ref, metadata in found.items() if VIEW not in metadata.get("properties", {})}
+        parsed = {ref: self.parse(pointers[ref]) for ref in requested if ref in pointers}
+        return {ref: metadata for ref, metadata in parsed.items() if VIEW not in metadata.get("properties", {})}
 
     def _pointers(self, refs: Sequence[Ref] = ()) -> dict[Ref, str]:
         """Return where the metadata of each table is; of a few `refs` only those are looked up, of many all are

@@ -70,13 +70,13 @@ def _data_files(
     shared, schema = SHAPE in metadata.properties, schema or metadata.schema()
     expected, plan = arrow_schema(schema), compute_statistics_plan(schema, metadata.properties)
     ids = parquet_path_to_id_mapping(schema)
-    found = []
+    entries = []
     for file in files:
         footer = _checked_footer(file, expected, narrower=shared)
         if not footer.num_rows:
             continue
         statistics = data_file_statistics_from_parquet_metadata(footer, plan, ids)
-        made = DataFile.from_args(
+        entry = DataFile.from_args(
             content=DataFileContent.DATA,
             file_path=file.path,
             file_format=FileFormat.PARQUET,
@@ -87,9 +87,9 @@ def _data_files(
             key_metadata=None,
             **statistics.to_serialized_dict(),
         )
-        made.spec_id = metadata.default_spec_id
-        found.append(made)
-    return found
+        entry.spec_id = metadata.default_spec_id
+        entries.append(entry)
+    return entries
 
 
 def _partition(file: StagedFile, metadata: TableMetadata) -> Record:
@@ -111,8 +111,8 @@ def _checked_footer(file: StagedFile, expected: pa.Schema, *, narrower: bool = F
         raise StageError(f"staged file {file.path}: its footer cannot be read: {error}") from error
     if footer.num_rows != file.rows:
         raise StageError(f"staged file {file.path} has {footer.num_rows} rows in its footer and {file.rows} as told")
-    found = footer.schema.to_arrow_schema()
-    problem = schema_problem(expected, _promoted(found, expected) if narrower else found) or unit_problem(footer)
+    schema = footer.schema.to_arrow_schema()
+    problem = schema_problem(expected, _promoted(schema, expected) if narrower else schema) or unit_problem(footer)
     if problem:
         raise StageError(f"staged file {file.path} does not have the table's schema: {problem}")
     return footer
@@ -121,8 +121,8 @@ def _checked_footer(file: StagedFile, expected: pa.Schema, *, narrower: bool = F
 def _promoted(schema: pa.Schema, expected: pa.Schema) -> pa.Schema:
     """Return a file's schema with the types that readers make of its own where the table's have become wider since."""
     wider = {(pa.int32(), pa.int64()), (pa.float32(), pa.float64())}
-    there = set(expected.names)
-    pairs = ((f, expected.field(f.name) if f.name in there else f) for f in schema)
+    names = set(expected.names)
+    pairs = ((f, expected.field(f.name) if f.name in names else f) for f in schema)
     return pa.schema([f.with_type(e.type) if (f.type, e.type) in wider else f for f, e in pairs])
 
 
@@ -148,9 +148,9 @@ def schema_problem(expected: pa.Schema, actual: pa.Schema) -> str:
 
 
 def _field_problem(expected: pa.Field, actual: pa.Field) -> str:
-    needed, found = _field_id(expected), _field_id(actual)
-    if needed != found:
-        return f"column {expected.name!r} has field id {found} instead of {needed}"
+    needed, actual_id = _field_id(expected), _field_id(actual)
+    if needed != actual_id:
+        return f"column {expected.name!r} has field id {actual_id} instead of {needed}"
     if actual.nullable and not expected.nullable:
         return f"column {expected.name!r} may hold NULL"
     return _type_problem(expected, expected.type, actual.type)

@@ -64,8 +64,8 @@ def identifiers(metadata: Metadata) -> tuple[int, ...]:
 
 def _schema(metadata: Metadata) -> Metadata:
     at = metadata["current-schema-id"]
-    found: Metadata = next(s for s in metadata["schemas"] if s.get("schema-id", 0) == at)
-    return found
+    schema: Metadata = next(s for s in metadata["schemas"] if s.get("schema-id", 0) == at)
+    return schema
 
 
 def _names(metadata: Metadata) -> Iterator[tuple[int, str]]:
@@ -194,8 +194,8 @@ def layout_of(metadata: Metadata) -> TableLayout:
 
 def _order(metadata: Metadata) -> Sequence[Mapping[str, Any]]:
     at = metadata.get("default-sort-order-id", 0)
-    found = next((o for o in metadata.get("sort-orders", ()) if o["order-id"] == at), None)
-    return found["fields"] if found else ()
+    order = next((o for o in metadata.get("sort-orders", ()) if o["order-id"] == at), None)
+    return order["fields"] if order else ()
 
 
 def _terms(metadata: Metadata) -> Iterator[tuple[str, str]]:

@@ -52,8 +52,8 @@ def _takes(transform: str, stored: object) -> bool:
 def current_fields(metadata: Metadata) -> Sequence[Mapping[str, Any]]:
     """Return the fields of the current spec, void ones included."""
     at = metadata.get("default-spec-id", 0)
-    found = next((s for s in metadata.get("partition-specs", ()) if s["spec-id"] == at), None)
-    return found["fields"] if found else ()
+    spec = next((s for s in metadata.get("partition-specs", ()) if s["spec-id"] == at), None)
+    return spec["fields"] if spec else ()
 
 
 def terms(metadata: Metadata) -> tuple[PartitionTerm | None, ...]:
@@ -63,8 +63,8 @@ def terms(metadata: Metadata) -> tuple[PartitionTerm | None, ...]:
 
 def _columns(metadata: Metadata) -> Sequence[Mapping[str, Any]]:
     schema = next(s for s in metadata["schemas"] if s.get("schema-id", 0) == metadata["current-schema-id"])
-    found: Sequence[Mapping[str, Any]] = schema["fields"]
-    return found
+    columns: Sequence[Mapping[str, Any]] = schema["fields"]
+    return columns
 
 
 def sources(field: Mapping[str, Any]) -> tuple[int, ...]:
@@ -86,17 +86,17 @@ def _terms(
 ) -> Iterator[PartitionTerm | None]:
     for field in fields:
         transform, _, width = field["transform"].partition("[")
-        found = sources(field)
-        name, stored = columns.get(found[0], ("", None))
-        able = len(found) == 1 and _takes(transform, stored)
+        source_ids = sources(field)
+        name, stored = columns.get(source_ids[0], ("", None))
+        able = len(source_ids) == 1 and _takes(transform, stored)
         term = PartitionTerm(transform, name if able else "", int(width.rstrip("]") or 0) if able else 0)
         yield None if transform == VOID else term
 
 
 def why_not_loaded(metadata: Metadata) -> str:
     """Return why rows cannot be written; "" if they can."""
-    found = terms(metadata)
-    if all(term is None or term.column for term in found):
+    partition_terms = terms(metadata)
+    if all(term is None or term.column for term in partition_terms):
         return ""
     names = {f["id"]: f["name"] for f in _columns(metadata)}
     used = (f for f in current_fields(metadata) if f["transform"] != VOID)
@@ -129,10 +129,10 @@ def partitioning(metadata: TableMetadata) -> Partitioning | None:
 
     spec = metadata.spec()
     columns = {f.field_id: (f.name, str(f.field_type)) for f in metadata.schema().fields}
-    found = tuple(_terms([f.model_dump(by_alias=True) for f in spec.fields], columns))
-    if any(term is not None and not term.column for term in found):
+    partition_terms = tuple(_terms([f.model_dump(by_alias=True) for f in spec.fields], columns))
+    if any(term is not None and not term.column for term in partition_terms):
         check_loadable(metadata.location, json.loads(metadata.model_dump_json()))
-    return Partitioning(spec.spec_id, found) if any(found) else None
+    return Partitioning(spec.spec_id, partition_terms) if any(partition_terms) else None
 
 
 def partitioned_by(metadata: TableMetadata, layout_terms: Sequence[PartitionTerm]) -> tuple[TableUpdate, ...]:
@@ -170,14 +170,14 @@ def _spelled(term: PartitionTerm) -> str:
     return f"{term.transform}[{term.width}]" if term.width else term.transform
 
 
-def _name(term: PartitionTerm, taken: set[str], columns: set[str]) -> str:
+def _name(term: PartitionTerm, used: set[str], columns: set[str]) -> str:
     """Return the name that Spark gives a partition field; an identity has its column's."""
     if term.transform == "identity":
         name = term.column
     else:
         name = f"{term.column}_{term.transform.replace('truncate', 'trunc')}{f'_{term.width}' if term.width else ''}"
-        taken = taken | columns
-    return name if name not in taken else next(n for i in count(2) if (n := f"{name}_{i}") not in taken | columns)
+        used = used | columns
+    return name if name not in used else next(n for i in count(2) if (n := f"{name}_{i}") not in used | columns)
 
 
 def record_of(file: StagedFile, metadata: TableMetadata) -> Record | None:

@@ -172,8 +172,8 @@ def table_size(metadata: Metadata) -> TableSize:
 def loaded_at(metadata: Metadata) -> set[int]:
     """Return the snapshots that the last loads of a shared table's shards recorded."""
     properties = metadata["properties"]
-    found = (json.loads(properties.get(own_name(name, STATE), "null")) for name in shards_of(properties))
-    return {saved["snapshot"] for saved in found if saved}
+    states = (json.loads(properties.get(own_name(name, STATE), "null")) for name in shards_of(properties))
+    return {saved["snapshot"] for saved in states if saved}
 
 
 def is_rolled_back(metadata: Metadata, shard: str) -> bool:

@@ -67,10 +67,10 @@ def as_shard(properties: Properties, key: ShardKey) -> dict[str, str] | None:
     if f"{mine}table" not in properties:
         return None
     hidden = {f"instep.{what}" for what in _OWN}
-    found = {k: v for k, v in properties.items() if k not in hidden}
+    shared = {k: v for k, v in properties.items() if k not in hidden}
     own = {f"instep.{k.removeprefix(mine)}": v for k, v in properties.items() if k.startswith(mine)}
     own = {k: v for k, v in own.items() if k in hidden}
-    return {**found, **own, WITHIN: json.dumps(key)}
+    return {**shared, **own, WITHIN: json.dumps(key)}
 
 
 def projected(metadata: Metadata, key: ShardKey) -> Metadata | None:
@@ -90,14 +90,14 @@ def as_stored(whole: Table, properties: Properties) -> Table:
     within = shard_key_of(properties)
     if within is None:
         return whole
-    there = whole.by_name
+    columns = whole.by_name
     part = part_table(properties, within[1], whole)
-    own = (c for c in part.columns if c.name in there)
-    return replace(whole, columns=(there[within[0]], *(_stored(c, there[c.name]) for c in own)))
+    own = (c for c in part.columns if c.name in columns)
+    return replace(whole, columns=(columns[within[0]], *(_stored(c, columns[c.name]) for c in own)))
 
 
-def _stored(column: Column, there: Column) -> Column:
-    return replace(column, type=there.type, key=there.key, nullable=there.nullable)
+def _stored(column: Column, whole: Column) -> Column:
+    return replace(column, type=whole.type, key=whole.key, nullable=whole.nullable)
 
 
 def part_properties(properties: Properties, part: PartChange) -> dict[str, str]:
@@ -115,8 +115,8 @@ def part_properties(properties: Properties, part: PartChange) -> dict[str, str]:
 def totals(metadata: Metadata) -> dict[str, int]:
     """Return files, bytes and records of a table, or of the shard by which it is seen, by their names in summaries."""
     if text := metadata["properties"].get(TOTALS):
-        found: dict[str, int] = json.loads(text)
-        return found
+        recorded: dict[str, int] = json.loads(text)
+        return recorded
     if shard_key_of(metadata["properties"]):
         return {}
     at = metadata.get("current-snapshot-id")

@@ -72,12 +72,12 @@ class SqliteCatalog(SqlCatalog):
             now = self.load_table(table.name())
         except NoSuchTableError:
             now = None
-        made = self._update_and_stage_table(now, table.name(), requirements, updates)
-        if now is None or made.metadata != now.metadata:
-            self._write_metadata(made.metadata, made.io, made.metadata_location)
-            self._point(table.name(), now.metadata_location if now else None, made.metadata_location)
-            self._cache(made.metadata_location, made.metadata)
-            now = made
+        staged = self._update_and_stage_table(now, table.name(), requirements, updates)
+        if now is None or staged.metadata != now.metadata:
+            self._write_metadata(staged.metadata, staged.io, staged.metadata_location)
+            self._point(table.name(), now.metadata_location if now else None, staged.metadata_location)
+            self._cache(staged.metadata_location, staged.metadata)
+            now = staged
         location = now.metadata_location
         return CommitTableResponse(metadata=now.metadata, metadata_location=location)  # type: ignore[call-arg]
 
@@ -92,10 +92,10 @@ class SqliteCatalog(SqlCatalog):
         for requirement in requirements:
             requirement.validate(now)
         before = current_table.metadata_location if current_table else ""
-        made = expected_result(updates, now, before) or applied(now or no_metadata(), updates, before)
+        metadata = expected_result(updates, now, before) or applied(now or no_metadata(), updates, before)
         version = self._parse_metadata_version(before) + 1 if before else 0
-        place = load_location_provider(made.location, made.properties).new_table_metadata_file_location(version)
-        return StagedTable(table_identifier, made, place, self._load_file_io(made.properties, place), self)
+        place = load_location_provider(metadata.location, metadata.properties).new_table_metadata_file_location(version)
+        return StagedTable(table_identifier, metadata, place, self._load_file_io(metadata.properties, place), self)
 
     def _point(self, identifier: Identifier, now: str | None, to: str) -> None:
         row = (to, now, self.name, *self._name(identifier))
@@ -118,9 +118,9 @@ class SqliteCatalog(SqlCatalog):
                 raise error.orig from error
             raise
         try:
-            found = pooled.driver_connection
-            assert isinstance(found, sqlite3.Connection)
-            yield found
+            connection = pooled.driver_connection
+            assert isinstance(connection, sqlite3.Connection)
+            yield connection
         finally:
             pooled.close()
 

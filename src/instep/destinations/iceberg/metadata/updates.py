@@ -151,9 +151,9 @@ class ExpectedUpdates(tuple[TableUpdate, ...]):
 
     @classmethod
     def of(cls, updates: Iterable[TableUpdate], base: TableMetadata | None, result: TableMetadata) -> ExpectedUpdates:
-        made = cls(updates)
-        made.base, made.result = base, result
-        return made
+        expected = cls(updates)
+        expected.base, expected.result = base, result
+        return expected
 
 
 def expected_result(updates: Iterable[TableUpdate], base: TableMetadata | None, location: str) -> TableMetadata | None:
@@ -167,14 +167,14 @@ def expected_result(updates: Iterable[TableUpdate], base: TableMetadata | None, 
 
 def applied(base: TableMetadata, updates: Iterable[TableUpdate], location: str = "") -> TableMetadata:
     """Return the metadata with these updates; `location` is the file of `base`, for their log of earlier files."""
-    context, made = _TableMetadataUpdateContext(), base
+    context, result = _TableMetadataUpdateContext(), base
     for update in updates:
-        made = _apply_table_update(update, made, context)
+        result = _apply_table_update(update, result, context)
     if context.has_changes():
         if location:
-            made = _update_table_metadata_log(made, location, base.last_updated_ms)
-        if made.last_updated_ms == base.last_updated_ms:
-            made = made.model_copy(update={"last_updated_ms": datetime_to_millis(datetime.now(UTC))})
-    made.spec().check_compatible(made.schema())
-    made.sort_order().check_compatible(made.schema())
-    return made
+            result = _update_table_metadata_log(result, location, base.last_updated_ms)
+        if result.last_updated_ms == base.last_updated_ms:
+            result = result.model_copy(update={"last_updated_ms": datetime_to_millis(datetime.now(UTC))})
+    result.spec().check_compatible(result.schema())
+    result.sort_order().check_compatible(result.schema())
+    return result

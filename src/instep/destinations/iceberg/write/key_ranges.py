@@ -84,12 +84,12 @@ def range_work(
     key = table.schema().find_field(plan.key[0])
     if not isinstance(key.field_type, IntegerType | LongType):
         return None
-    coming, there = (
+    coming, existing = (
         [_spans(table, file, key.field_id, key.field_type) for file in files]
         for files in (staged, [t.file for t in tasks])
     )
-    rows = sum(span.rows for spans in [*coming, *there] for span in spans)
-    ranges = key_ranges(coming, there, min(RANGE_ROWS, max(-(-rows // width), SMALLEST_ROWS)))
+    rows = sum(span.rows for spans in [*coming, *existing] for span in spans)
+    ranges = key_ranges(coming, existing, min(RANGE_ROWS, max(-(-rows // width), SMALLEST_ROWS)))
     if ranges is None:
         return None
     olds = [

@@ -79,9 +79,9 @@ def _merge(
     metadata = json.loads(table.metadata.model_dump_json())
     staged = _staging(lake, ref, how, commit)
     plan = merge_plan(lake, ref, metadata, files, how, staged)
-    here = _path(lake, ref, metadata, files, how) == "process"
-    if here and (found := find_upsert(table, files, how, plan)) is not None:
-        return _land(found, metadata, how, commit)
+    in_process = _path(lake, ref, metadata, files, how) == "process"
+    if in_process and (computed := find_upsert(table, files, how, plan)) is not None:
+        return _land(computed, metadata, how, commit)
     if spark is None or (session := spark()) is None:
         raise SparkNeeded(
             f"table {'.'.join(ref)} cannot be merged without Spark: it is too large, or has no key of a plain type",
@@ -154,13 +154,13 @@ def _with_base(table: IcebergTable, commit: Commit) -> IcebergTable:
     return change.land(commit.fence)
 
 
-def _land(found: Upsert | SparkUpsert, metadata: Mapping[str, Any], how: Merge, commit: Commit) -> LoadOutcome:
+def _land(upsert: Upsert | SparkUpsert, metadata: Mapping[str, Any], how: Merge, commit: Commit) -> LoadOutcome:
     """Return the rows, the deletes and what is recorded in one commit onto the snapshot that was compared."""
-    outcome = found.outcome
-    if found.empty:
-        return _note(found.table, metadata, commit, outcome)
+    outcome = upsert.outcome
+    if upsert.empty:
+        return _note(upsert.table, metadata, commit, outcome)
     crashpoint("merge.staged")
-    with found.written(commit) as (files, deletes):
+    with upsert.written(commit) as (files, deletes):
 
         def onto(table: IcebergTable) -> str:
             now = json.loads(table.metadata.model_dump_json())
@@ -168,10 +168,10 @@ def _land(found: Upsert | SparkUpsert, metadata: Mapping[str, Any], how: Merge, 
             change.require(ref_is(MAIN, now["current-snapshot-id"]))
             snapshot = change.delta(files, deletes, summary(commit))
             crashpoint("merge.merged")
-            _record(change, now, commit, snapshot, found.rows_after, deletes=_marks(how) and outcome.deleted > 0)
+            _record(change, now, commit, snapshot, upsert.rows_after, deletes=_marks(how) and outcome.deleted > 0)
             return version_of(snapshot, change.land(commit.fence).metadata.current_schema_id)
 
-        version = land(found.table, onto)
+        version = land(upsert.table, onto)
     crashpoint("merge.published")
     return replace(outcome, version=version)
 

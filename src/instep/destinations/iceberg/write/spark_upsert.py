@@ -139,7 +139,7 @@ class SparkUpsert:
         if self._count(*gone):
             tasks = min(2 * slots(self.spark), len(files))
             positions = self.edits.run(write_gone, work, gone, "tf", tasks)
-        return [f for one in written for f in one], dict(p for position in positions for p in position)
+        return [f for part_files in written for f in part_files], dict(p for position in positions for p in position)
 
     def _writers(self, rows: int) -> int:
         """Return how many tasks write so many rows: few changes of many files are read by as many as there is room
@@ -231,13 +231,13 @@ def write_gone(work: MergeWork, edits: pa.Table, number: int, attempt: int) -> l
     """Write the positions of the rows that go, with those of the same data file that are gone already."""
     places = _columns(edits, "tf", "tp")
     io = load_file_io(dict(work.spec.io), work.spec.location)
-    found = []
+    written = []
     for file in np.unique(places[:, 0]):
         old = work.files[file]
         gone = np.union1d(places[places[:, 0] == file, 1], _deleted_positions(io, old))
         path = f"{work.spec.location}/{file}-{number}-{attempt}-deletes.parquet"
-        found.append((old.path, write_positions(io, old.path, gone, path)))
-    return found
+        written.append((old.path, write_positions(io, old.path, gone, path)))
+    return written
 
 
 def _deleted_positions(io: Any, old: ExistingFile) -> Any:

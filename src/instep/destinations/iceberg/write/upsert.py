@@ -290,8 +290,8 @@ class Upsert:
         """Yield the files of the delta; they are removed if the commit is refused."""
         old = old_values(self.plan, self.rows, self.delta.updated[:, 2:])
         new = new_rows(self.plan, self.staged, self.rows, self.delta, old)
-        with row_delta(self.rows, new, _removed_positions(self.delta), commit.fence) as made:
-            yield made
+        with row_delta(self.rows, new, _removed_positions(self.delta), commit.fence) as added:
+            yield added
 
 
 def find_upsert(table: IcebergTable, files: Sequence[StagedFile], how: Merge, plan: MergePlan) -> Upsert | None:
@@ -324,17 +324,17 @@ def find_upsert(table: IcebergTable, files: Sequence[StagedFile], how: Merge, pl
 @contextmanager
 def row_delta(rows: RowReader, new: pa.Table, gone: Positions, fence: int) -> Iterator[tuple[list[DataFile], Deletes]]:
     """Yield data files with the `new` rows, and delete files for the rows at the positions `gone`."""
-    made: list[DataFile] = []
+    added: list[DataFile] = []
     name = f"{own_data(rows.table)}/upsert-{fence}-{uuid.uuid4().hex[:12]}"
     try:
         data = _write(rows.table, new, name)
-        made += data
+        added += data
         deletes = list(delete_rows(rows, gone, name))
-        made += [file for file, _ in deletes]
+        added += [file for file, _ in deletes]
         replaced = [old for _, files in deletes for old in files]
         yield data, Deletes([file for file, _ in deletes], replaced)
     except Conflict:
-        for file in made:
+        for file in added:
             with suppress(OSError):
                 rows.table.io.delete(file.file_path)
         raise
