@@ -94,7 +94,7 @@ def test_of_several_at_once_one_installs_and_an_interrupted_installation_is_done
     [
         ("airbyte-source-shop==9.9", SetupError, r"package airbyte-source-shop==9\.9: its virtual environment"),
         ("airbyte-source-nobody==1.0", SetupError, "airbyte-source-nobody"),
-        ("airbyte-source-bare==1.0", ProjectError, "brings no program source-bare; it has no program"),
+        ("airbyte-source-bare==1.0", ProjectError, "has no program source-bare; it has no program"),
         ("airbyte-source-sdk==1.0", ProjectError, "never installs because of its licence"),
         ("airbyte-source-core==1.0", ProjectError, "never installs because of its licence"),
         ("fivetran-connector-sdk==3.1.0", ProjectError, "its licence does not allow"),
@@ -138,7 +138,7 @@ def test_a_command_is_found_below_the_project_and_changes_with_its_file(tmp_path
     (tmp_path / "player.py").write_text("print(2)")
     assert program(given, no_log).version != found.version
     for missing in ("./gone", "no-such-program-here"):
-        with pytest.raises(ProjectError, match="there is no program"):
+        with pytest.raises(ProjectError, match="was not found, or cannot be run"):
             program(config(command=[missing], folder=str(tmp_path)), no_log)
 
 

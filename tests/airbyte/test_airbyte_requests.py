@@ -145,7 +145,7 @@ def test_an_answer_without_a_bottom_is_an_error(player: Player) -> None:
     deep = f'{{"type":"CATALOG","catalog":{{"streams":{"[" * 100_000}{"]" * 100_000}}}}}'
     error = player.error(deep)
     assert type(error) is ReadError
-    assert "`discover`: it sent a message that is no JSON of at most 200 levels" in error.message
+    assert "`discover`: it sent a message that is not JSON of at most 200 levels" in error.message
     assert [one["name"] for one in player.discovered("[" * 100_000, CATALOG).streams] == ["users"]
 
 

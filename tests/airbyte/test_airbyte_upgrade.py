@@ -95,9 +95,9 @@ def test_both_versions_are_compared_and_nothing_is_written(folder: Path) -> None
         made = shop.preview(UpgradeSourceRequest(to="2.0.0"))
         assert kinds(made.document) == {
             "schema": ["users: column name: string becomes int64", "users: new column note (string)"],
-            "removal": ["orders: the stream is not offered any more", "users: column old is not sent any more"],
+            "removal": ["orders: the stream is no longer offered", "users: column old is no longer sent"],
             "format": ["users: key (id) becomes (id, name): rows are found by other columns, a full refresh is needed"],
-            "state": ["users: cannot be read incrementally any more: each sync reads all rows"],
+            "state": ["users: can no longer be read incrementally: each sync reads all rows"],
         }
         [outlook] = made.document["connections"]
         planned = "\n".join(outlook["plan"])
@@ -151,7 +151,7 @@ def test_a_configuration_that_does_not_fit_blocks_the_upgrade_without_its_values
         made = shop.preview(UpgradeSourceRequest(to="3.0.0"))
         assert kinds(made.document)["spec"] == [
             "api_key: is required (The key of your account)",
-            "region: is not known any more, and is set",
+            "region: is no longer known, and is set",
         ]
         with pytest.raises(Blocked, match="api_key: is required"):
             shop.run(made)

@@ -104,8 +104,8 @@ OTHER = {"type": "object", "properties": {"b": TEXT}}
         ([stream(a=TEXT)], [stream(a=INTEGER)], [("schema", "users", "column a: string becomes int64", True)]),
         ([stream(a=TEXT)], [stream(a=DATE)], [("schema", "users", "column a: string becomes date", True)]),
         ([stream()], [stream(a=TEXT)], [("schema", "users", "new column a (string)", False)]),
-        ([stream(a=TEXT)], [stream()], [("removal", "users", "column a is not sent any more", True)]),
-        ([stream()], [], [("removal", "users", "the stream is not offered any more", True)]),
+        ([stream(a=TEXT)], [stream()], [("removal", "users", "column a is no longer sent", True)]),
+        ([stream()], [], [("removal", "users", "the stream is no longer offered", True)]),
         ([], [stream(a=TEXT)], [("schema", "users", "new stream with 2 columns", False)]),
         ([stream(a=NESTED)], [stream(a=OTHER)], [("format", "users", "column a: its JSON has another form", False)]),
         (
@@ -136,7 +136,7 @@ OTHER = {"type": "object", "properties": {"b": TEXT}}
         (
             [stream()],
             [stream(incremental=False)],
-            [("state", "users", "cannot be read incrementally any more: each sync reads all rows", True)],
+            [("state", "users", "can no longer be read incrementally: each sync reads all rows", True)],
         ),
         ([stream(incremental=False)], [stream()], [("state", "users", "can be read incrementally now", False)]),
         (
@@ -168,8 +168,8 @@ def schema(*needed: str, **properties: Any) -> Specification:
         (schema(a=TEXT), schema(a=TEXT), []),
         (schema(a=TEXT), schema(a=TEXT, b=INTEGER), [("b: is new (integer)", False)]),
         (schema(a=TEXT), schema("b", a=TEXT, b=INTEGER), [("b: is required", True)]),
-        (schema(a=TEXT, b=TEXT), schema(a=TEXT), [("b: is not known any more", False)]),
-        (schema(a=TEXT, b=TEXT), schema(b=TEXT), [("a: is not known any more, and is set", False)]),
+        (schema(a=TEXT, b=TEXT), schema(a=TEXT), [("b: is no longer known", False)]),
+        (schema(a=TEXT, b=TEXT), schema(b=TEXT), [("a: is no longer known, and is set", False)]),
         (schema(a=TEXT), schema(a=INTEGER), [("a: must be of type integer", True)]),
         (schema(a=TEXT, b=TEXT), schema(a=TEXT, b=INTEGER), [("b: was string, is integer", False)]),
         (schema(a=TEXT), schema("a", a=TEXT), [("a: was string, is string, required", False)]),

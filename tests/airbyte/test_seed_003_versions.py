@@ -15,8 +15,8 @@ AT = stream(name=TEXT, at=INTEGER, default_cursor_field=["at"])
 # row of the document | streams of the version before | of the other one | kind | what is shown of it
 STREAMS = [
     ("schema change", [stream(name=TEXT)], [stream(name=INTEGER)], "schema", "column name: string becomes int64"),
-    ("stream removal", [stream(), stream("orders")], [stream()], "removal", "the stream is not offered any more"),
-    ("property removal", [stream(name=TEXT)], [stream()], "removal", "column name is not sent any more"),
+    ("stream removal", [stream(), stream("orders")], [stream()], "removal", "the stream is no longer offered"),
+    ("property removal", [stream(name=TEXT)], [stream()], "removal", "column name is no longer sent"),
     ("destination format", [stream()], [stream(key=())], "format", "a full refresh is needed"),
     ("state", [AT], [AT | {"default_cursor_field": ["id"]}], "state", "cursor at becomes id"),
 ]

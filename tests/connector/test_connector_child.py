@@ -69,7 +69,7 @@ ENDS = [
     ("memory at once", "x = bytearray(1 << 30)", SMALL, r"memory that it may use \(200 MiB\)"),
     ("memory in programs", PROGRAMS, SMALL, "used more than 200 MiB"),
     ("fills the disk", DISK, {"file": "5MB"}, "OSError.*File too large"),
-    ("writes into our pipe", PIPE, {}, "sent something that is no operation"),
+    ("writes into our pipe", PIPE, {}, "sent something that is not an operation"),
     ("operates from a fork", FORK, {}, "KeyError: 'parent'"),
 ]
 

@@ -311,4 +311,4 @@ def test_other_interpreters(world: World, python: str) -> None:
     )
     assert sync.error is None
     assert len(sync.rows("t")) == 2
-    assert "'x' is no NAIVE_DATE" in sync.said
+    assert "'x' is not a valid NAIVE_DATE" in sync.said

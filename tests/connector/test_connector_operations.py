@@ -71,7 +71,7 @@ REFUSED: list[tuple[str, str, str, str]] = [
     ("a column name that is no text", "op.upsert('item', {'id': 1, 7: 1})", "TypeError", "7 is not a text"),
     ("half a column name", "op.upsert('item', {'id': 1, '\\ud800': 1})", "ValueError", "no Unicode text"),
     ("a column of ours", "op.upsert('item', {'id': 1, '__op': 1})", "ValueError", "'__op'"),
-    ("another type", "op.upsert('item', {'id': 'x'})", "ValueError", "column id, key id='x': 'x' is no LONG"),
+    ("another type", "op.upsert('item', {'id': 'x'})", "ValueError", "column id, key id='x': 'x' is not a valid LONG"),
     ("a decimal that overflows", "op.upsert('item', {'id': 7, 'price': '12345.6'})", "ValueError",
      "table item, column price, key id=7: '12345.6' does not fit DECIMAL(6,2)"),
     ("a short that overflows", "op.upsert('item', {'id': 7, 'short': 40000})", "ValueError", "40000 is out of range"),

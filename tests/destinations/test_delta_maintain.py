@@ -240,7 +240,7 @@ def test_what_a_table_is_set_to_keep_stays(shop: Warehouse, name: str, value: st
 def test_what_is_no_interval_stops_the_deletion(shop: Warehouse, value: str) -> None:
     set_property(shop, "delta.deletedFileRetentionDuration", value)
     shop.overwrite({"id": 9})
-    with pytest.raises(DestinationError, match=f"deletedFileRetentionDuration is '{value}', which is no interval"):
+    with pytest.raises(DestinationError, match=f"deletedFileRetentionDuration is '{value}', which is not an interval"):
         shop.to.maintenance.maintain(REF, work(shop))
     assert all((shop.held.folder / path).exists() for path in shop.held.snapshot.tombstones)
 

@@ -151,7 +151,7 @@ def test_a_dropped_table_that_is_half_deleted_does_not_come_back(
         with pytest.raises(KeyboardInterrupt):
             shop.to.warehouse.delete(one.folder)
     assert not shop.to.lifecycle.dropped(REF, ORDERS.id)
-    with pytest.raises(DestinationError, match="is not kept any more"):
+    with pytest.raises(DestinationError, match="is no longer retained"):
         shop.to.schema.undrop_table(REF, ORDERS, shop.commit())
     shop.to.lifecycle.purge_expired([], 1)
     assert list(one.folder.parent.iterdir()) == [], "the next one finishes it"
@@ -201,9 +201,9 @@ REFUSED: list[tuple[str, Any, type[Exception], str]] = [
     ("a key that is NULL", lambda s: s.merge({"id": None, "name": "x"}), StageError, "1 staged rows have NULL"),
     ("a column that is not there", lambda s: s.to.write.read(REF, ["none"]), DestinationError, "no column 'none'"),
     ("a table that is not there", lambda s: s.to.write.target(("shop", "none")), DestinationError, "is not there"),
-    ("a purge of a table", lambda s: s.to.lifecycle.clones.purge_clone(REF, s.fence), DestinationError, "is no copy"),
+    ("a purge of a table", lambda s: s.to.lifecycle.clones.purge_clone(REF, s.fence), DestinationError, "not a copy"),
     ("another's name", lambda s: s.to.schema.undrop_table(REF, replace(ORDERS, id="x"), s.commit()), DestinationError,
-     "by now"),
+     "is now called"),
 ]  # fmt: skip
 
 

@@ -178,7 +178,7 @@ def test_a_copy_needs_nothing_of_its_table(shop: Shop, bucket: Bucket) -> None:
     assert shop.to.lifecycle.clones.clone_table(REF, place, shop.commit()) == 2
     shop.overwrite({"id": 7})
     assert rows_of(shop.to, place, ["id"]) == [(1,), (2,)]
-    with pytest.raises(DestinationError, match="is no copy of ours"):
+    with pytest.raises(DestinationError, match="is not a copy made by instep"):
         shop.to.lifecycle.clones.purge_clone(REF, shop.fence)
     shop.to.lifecycle.clones.purge_clone(place, shop.fence)
     assert bucket.names("lake/shop/kept") == []

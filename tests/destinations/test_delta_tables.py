@@ -100,7 +100,7 @@ def test_what_is_kept_goes_when_its_time_is_over(tmp_path: Path) -> None:
     patient = DeltaDestination(DeltaConfig.resolved(name="lake", warehouse=str(shop.path), undo_days=1))
     assert patient.lifecycle.purge_expired([REF], shop.fence) == []
     assert shop.to.lifecycle.purge_expired([REF], shop.fence) == ["shop.orders.name", "shop.other"]
-    assert shop.to.lifecycle.undrop_report(REF, "name").why_not == "no column 'name' is kept any more"
+    assert shop.to.lifecycle.undrop_report(REF, "name").why_not == "column 'name' is no longer retained"
     for attempt in (lambda: undrop_table(shop), lambda: shop.to.schema.undrop_table(other.ref, other, shop.commit())):
         with pytest.raises(DestinationError, match="kept"):
             attempt()

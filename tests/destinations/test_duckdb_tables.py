@@ -89,7 +89,7 @@ def test_what_is_kept_goes_when_its_time_is_over(shop: Warehouse) -> None:
     with pytest.raises(Fenced):
         late.lifecycle.purge_expired([REF], shop.fence - 1)
     assert late.lifecycle.purge_expired([REF], shop.fence) == ["shop.orders.name", "shop.other"]
-    assert shop.to.lifecycle.undrop_report(REF, "name").why_not == "no column 'name' is kept any more"
+    assert shop.to.lifecycle.undrop_report(REF, "name").why_not == "column 'name' is no longer retained"
     assert not shop.to.lifecycle.dropped(other.ref, "oid-other")
     for attempt in (lambda: undrop_table(shop), lambda: shop.to.schema.undrop_table(other.ref, other, shop.commit())):
         with pytest.raises(DestinationError, match="kept"):
@@ -306,7 +306,7 @@ def test_a_copy_stays_as_it_was_and_is_nobody_elses(shop: Warehouse) -> None:
     with pytest.raises(Conflict, match="is there already"):
         shop.to.lifecycle.clones.clone_table(REF, place, shop.commit())
     assert rows_of(shop.to, place, ["id", "name"]) == [(1, "a"), (2, "b")]
-    with pytest.raises(DestinationError, match="no copy of ours"):
+    with pytest.raises(DestinationError, match="not a copy made by instep"):
         shop.to.lifecycle.clones.purge_clone(REF, shop.fence)
     for _ in range(2):
         shop.to.lifecycle.clones.purge_clone(place, shop.fence)

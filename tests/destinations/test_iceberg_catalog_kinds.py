@@ -101,9 +101,12 @@ def test_an_address_that_is_none_is_not_quoted(uri: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "text"),
     [
-        ("dynamodb", "dynamodb is no kind of catalog(.|\n)*one of sqlite, rest, sql, hive, glue, or the URI of a REST"),
+        (
+            "dynamodb",
+            "dynamodb is not a kind of catalog(.|\n)*one of sqlite, rest, sql, hive, glue, or the URI of a REST",
+        ),
         ("hive", r"package thrift(.|\n)*instep\[hive\]"),
-        ("nessie", "nessie is no kind of catalog(.|\n)*sqlite, rest"),
+        ("nessie", "nessie is not a kind of catalog(.|\n)*sqlite, rest"),
     ],
 )
 def test_a_catalog_that_cannot_be_opened_is_told(kind: str, text: str) -> None:

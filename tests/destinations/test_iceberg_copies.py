@@ -92,7 +92,7 @@ def test_purged_copies_leave_the_table_alone(lake: IcebergDestination) -> None:
 
 
 def test_only_copies_are_purged(lake: IcebergDestination) -> None:
-    with pytest.raises(DestinationError, match="no copy of ours"):
+    with pytest.raises(DestinationError, match="not a copy made by instep"):
         lake.lifecycle.clones.purge_clone(REF, 1)
 
 

@@ -185,7 +185,7 @@ def test_dropped_tables_go_after_the_window(lake: IcebergDestination, monkeypatc
     assert len(iceberg_undo.purge(lake.lake)) == 1
     assert parked(lake) == []
     assert not folder.exists()
-    with pytest.raises(DestinationError, match="not kept any more"):
+    with pytest.raises(DestinationError, match="no longer retained"):
         lake.schema.undrop_table(REF, AB, Commit("run-3", 3))
 
 

@@ -113,7 +113,7 @@ def _secret(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 LOGIN: list[tuple[str, Act, str, str]] = [
-    ("garbage for TLS", lambda c: c.say(GARBAGE), "prefer", "what answers there is no PostgreSQL"),
+    ("garbage for TLS", lambda c: c.say(GARBAGE), "prefer", "the server there is not PostgreSQL"),
     ("TLS that is none", says(b"S" + GARBAGE, then=cut), "require", "SSL"),
     ("an error before TLS", at_start(b"", error(TOLD, "08000")), "require", "error response during SSL"),
     ("no TLS", at_start(b""), "require", "the server has no TLS"),

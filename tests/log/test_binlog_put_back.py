@@ -61,7 +61,7 @@ def test_a_server_that_was_put_back_fails_its_tables(
     for _ in range(2):
         report = world.sync()
         why = {t.table[1]: t.error for t in report.tables if t.table[1] in "tu"}
-        assert all("binary log was started anew" in w or "has gone back" in w for w in why.values()), why
+        assert all("binary log was reset" in w or "has gone back" in w for w in why.values()), why
         assert "instep sync --full" in why["t"]
     world.sync(full=True)
     assert world.differing() == {}

@@ -55,7 +55,7 @@ def test_a_publication_that_somebody_made_again(loaded: LogWorld) -> None:
     """Servers before 18 do not read changes from before it was made."""
     report = loaded.sync()
     if int(loaded.sql("SHOW server_version_num")) < 180000:
-        assert "instep_shop was dropped and made again" in report.tables[0].error
+        assert "instep_shop was dropped and created again" in report.tables[0].error
         assert "instep sync --full" in report.tables[0].error
         assert loaded.statuses(loaded.sync(full=True)) == {"t": "done", "u": "done"}
     assert loaded.differing() == {}

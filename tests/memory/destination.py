@@ -266,10 +266,10 @@ class MemoryDestination:
         if there is None:
             place = next((n for n, (was, h) in enumerate(self.parked) if was == ref and h.table.id == table.id), None)
             if place is None:
-                raise DestinationError(f"table {'.'.join(ref)} is not kept any more")
+                raise DestinationError(f"table {'.'.join(ref)} is no longer retained")
             self.held[ref] = replace(self.parked.pop(place)[1], fence=commit.fence)
         elif there.table.id != table.id:
-            raise DestinationError(f"another table is called {'.'.join(ref)} by now")
+            raise DestinationError(f"another table is now called {'.'.join(ref)}")
 
     def dropped(self, ref: Ref, source_id: str | None) -> bool:
         return ref in self.held or any(was == ref and h.table.id == source_id for was, h in self.parked)

@@ -469,7 +469,7 @@ def test_another_encoding_than_the_one_that_is_said(drop: Drop, folder: Path) ->
 
 def test_a_key_that_is_no_column(drop: Drop, folder: Path) -> None:
     write(folder / "t/a.csv", "a\n1\n")
-    assert "its key id is no column of its files" in drop({"key": ("id",)}).discover().denied["files", "t"]
+    assert "its key id is not a column of its files" in drop({"key": ("id",)}).discover().denied["files", "t"]
 
 
 def test_a_file_that_changes_after_it_was_listed(drop: Drop, folder: Path) -> None:

@@ -25,7 +25,7 @@ MAPPED = [
     ("whole", JdbcType(2, "NUMBER", 10, 0), "decimal(10,0)", ""),
     ("38 digits", JdbcType(3, "DECIMAL", 38, 38), "decimal(38,38)", ""),
     ("39 digits", JdbcType(3, "DECIMAL", 39, 2), "string", "beyond 38 digits"),
-    ("negative scale", JdbcType(2, "NUMBER", 5, -2), "string", "a scale of its own"),
+    ("negative scale", JdbcType(2, "NUMBER", 5, -2), "string", "its own scale"),
     ("PostgreSQL without a size", JdbcType(2, "numeric", 131089, 0), "string", "of any size"),
     ("text", JdbcType(12, "text", 2147483647), "string", ""),
     ("text of a length", JdbcType(12, "varchar", 40), "string(40)", ""),

@@ -142,7 +142,7 @@ def test_a_right_that_is_taken_away_is_access_lost(mariadb: MariaDatabase) -> No
     mariadb.execute(f"GRANT SELECT ON u TO {mariadb.reader.user}@'%'")
     with source.snapshot() as snapshot:
         chunks = snapshot.chunks(read, "shop.t", EVERYTHING)
-        with pytest.raises(AccessDenied, match=r"shop\.t.*may not be read") as failed:
+        with pytest.raises(AccessDenied, match=r"shop\.t.*can no longer be read") as failed:
             batches(snapshot, chunks)
     assert mariadb.reader.user in failed.value.hint
 
@@ -227,9 +227,9 @@ def test_without_a_timeout_the_server_is_reached(mariadb: MariaDatabase) -> None
 
 
 CODES: list[tuple[int, type[InstepError], str]] = [
-    (1142, AccessDenied, "may not be read"),
+    (1142, AccessDenied, "can no longer be read"),
     (1040, ConnectError, "no free connection"),
-    (1044, ConnectError, "may not use"),
+    (1044, ConnectError, "not allowed to use"),
     (2013, InstepError, "connection was lost"),
     (1146, InstepError, "changed while"),
     (1412, InstepError, "changed while"),

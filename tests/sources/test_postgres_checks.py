@@ -97,7 +97,7 @@ def test_another_kind_of_server_is_told() -> None:
         "failed: received invalid response to SSL negotiation: h",
         "",
     )
-    assert "what answers there is no PostgreSQL" in error.message
+    assert "the server there is not PostgreSQL" in error.message
     assert "`type`" in error.hint
 
 

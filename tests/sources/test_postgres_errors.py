@@ -99,7 +99,7 @@ def test_a_grant_lost_before_the_read_is_access_lost(table: Database) -> None:
     with PostgresSource(table.reader).snapshot() as snapshot:
         read = read_of(snapshot)
         table.execute(f"REVOKE ALL ON t FROM {READER}")
-        with pytest.raises(AccessDenied, match=r"public\.t: may not be read") as told:
+        with pytest.raises(AccessDenied, match=r"public\.t: can no longer be read") as told:
             run(snapshot, read)
         assert READER in told.value.hint
         with pytest.raises(AccessDenied):

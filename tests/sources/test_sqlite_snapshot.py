@@ -256,7 +256,7 @@ def test_a_bad_file_is_named_with_its_cause_and_a_hint(
 def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
     write(tmp_path / "a.db", TWO)
     (tmp_path / "a.db").chmod(0)
-    with pytest.raises(ConnectError, match="may not be read"):
+    with pytest.raises(ConnectError, match="cannot be read"):
         source(tmp_path / "a.db").discover()
 
 

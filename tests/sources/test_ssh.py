@@ -133,7 +133,7 @@ def test_a_database_that_the_ssh_server_cannot_reach(postgres: Database, server:
 
 @pytest.mark.slow
 def test_a_server_that_forbids_forwarding(postgres: Database) -> None:
-    with ssh_server("AllowTcpForwarding no") as closed, pytest.raises(ConnectError, match="may not forward"):
+    with ssh_server("AllowTcpForwarding no") as closed, pytest.raises(ConnectError, match="does not allow forwarding"):
         PostgresSource(postgres.config.model_copy(update={"ssh": closed.ssh})).discover()
 
 

@@ -361,7 +361,7 @@ def test_a_file_whose_name_is_no_text_is_named(drop: Drop, name: str, ok: bool) 
     if ok:
         assert drop.world.sync().status == "done"
         return
-    with pytest.raises(ConnectError, match=r"the name of t.*\\xff\.csv in .* is no text in UTF-8"):
+    with pytest.raises(ConnectError, match=r"the name of t.*\\xff\.csv in .* is not UTF-8 text"):
         drop.world.sync()
     (drop.folder / name).unlink()
     assert drop.world.sync().status == "done"

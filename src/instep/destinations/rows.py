@@ -1,6 +1,6 @@
 """Casts of values that a destination holds: all of them, or tried without writing.
 
-Digests in the place of long values: comparing tables of documents does not take the memory of the documents.
+Digests in place of long values: comparing tables of documents does not take the memory of the documents.
 
 The first rows of a table that is read batch by batch.
 

@@ -168,7 +168,7 @@ _FAILURES = (
      "ssh.key is the whole text of a private key in OpenSSH's or PEM form, without a passphrase"),
     ("Permission denied", "the SSH server refuses this user and key",
      "check ssh.user and ssh.key, and that the public key is in the user's authorized_keys there"),
-    ("administratively prohibited", "the SSH server may not forward to {target}",
+    ("administratively prohibited", "the SSH server does not allow forwarding to {target}",
      "allow it there: AllowTcpForwarding yes, and PermitOpen for the database"),
     ("open failed: connect failed", "the SSH server cannot reach {target}",
      "check the source's host and port as they are seen from the SSH server"),

@@ -103,7 +103,9 @@ def read_breaking_changes(file: Path) -> tuple[BreakingChange, ...]:
             f"{file} cannot be read: {error.strerror}", hint="correct `metadata` of the source"
         ) from None
     if len(text) > MAX_BYTES:
-        raise ProjectError(f"{file} is larger than {MAX_BYTES >> 20} MB", hint="this is no metadata of a connector")
+        raise ProjectError(
+            f"{file} is larger than {MAX_BYTES >> 20} MB", hint="this is not the metadata of a connector"
+        )
     return parse_breaking_changes(text.decode("utf-8", "replace"), file.name)
 
 
@@ -124,7 +126,7 @@ def parse_breaking_changes(text: str, name: str = "the metadata") -> tuple[Break
 
 def _change(version: str, entry: Any, name: str) -> BreakingChange:
     if not isinstance(entry, dict) or not _NUMBERS.match(version):
-        raise ProjectError(f"{name}: {version!r} is no version with a breaking change", hint=_HINT)
+        raise ProjectError(f"{name}: {version!r} is not a version with a breaking change", hint=_HINT)
     action: DeadlineAction = entry.get("deadlineAction") or "disable"
     if action not in ("disable", "auto_upgrade"):
         raise ProjectError(f"{name}: version {version}: deadlineAction is disable or auto_upgrade", hint=_HINT)
@@ -146,7 +148,9 @@ def _deadline(version: str, value: Any, name: str) -> date | None:
     try:
         return date.fromisoformat(str(value)[:10])
     except ValueError:
-        raise ProjectError(f"{name}: version {version}: upgradeDeadline is no date", hint="write 2026-12-31") from None
+        raise ProjectError(
+            f"{name}: version {version}: upgradeDeadline is not a date", hint="write 2026-12-31"
+        ) from None
 
 
 def _streams(version: str, scopes: Any, name: str) -> list[str]:
@@ -156,7 +160,7 @@ def _streams(version: str, scopes: Any, name: str) -> list[str]:
         impacted = mapping.get("impactedScopes")
         if not isinstance(impacted, list) or mapping.get("scopeType") != "stream":
             raise ProjectError(
-                f"{name}: version {version}: scopedImpact is no list of streams",
+                f"{name}: version {version}: scopedImpact is not a list of streams",
                 hint="write scopedImpact: [{scopeType: stream, impactedScopes: [users]}]",
             )
         streams += map(str, impacted)

@@ -71,7 +71,7 @@ def retention(state: DeltaTableState, name: str, ours: str = "") -> int:
     parts = re.sub(r"^interval\s+", "", text.strip().casefold())
     if not parts or _PART.sub("", parts):
         raise DestinationError(
-            f"table {named(state.ref)}: its property {name} is {text!r}, which is no interval",
+            f"table {named(state.ref)}: its property {name} is {text!r}, which is not an interval",
             hint="set it to one such as `interval 1 week 2 days`",
         )
     return sum(int(number) * _UNITS[unit] for number, unit in _PART.findall(parts))

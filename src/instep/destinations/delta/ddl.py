@@ -341,12 +341,12 @@ class DeltaDdl(DeltaFacet):
             if (existing := find(self.warehouse, ref)) is not None:
                 if existing.record.table.id != table.id:
                     hint = "rename or drop that one first"
-                    raise DestinationError(f"another table is called {named(ref)} by now", hint=hint)
+                    raise DestinationError(f"another table is now called {named(ref)}", hint=hint)
                 return
             old = self.warehouse.parked(ref, table.id)
             if old is None:
                 hint = "its time for undoing is over: restore a backup"
-                raise DestinationError(f"table {named(ref)} is not kept any more", hint=hint)
+                raise DestinationError(f"table {named(ref)} is no longer retained", hint=hint)
             if self.warehouse.is_taken(ref):
                 raise not_ours(ref)
             if isinstance(self.warehouse, ObjectWarehouse):

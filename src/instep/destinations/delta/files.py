@@ -278,7 +278,9 @@ def read_footer(file: StagedFile) -> pq.FileMetaData:
     except (pa.ArrowInvalid, OSError) as error:
         raise StageError(f"staged file {file.path}: its footer cannot be read: {error}") from error
     if footer.num_rows != file.rows:
-        raise StageError(f"staged file {file.path} has {footer.num_rows} rows in its footer and {file.rows} as told")
+        raise StageError(
+            f"staged file {file.path} has {footer.num_rows} rows in its footer but {file.rows} were reported"
+        )
     return footer
 
 

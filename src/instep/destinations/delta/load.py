@@ -106,5 +106,5 @@ class DeltaLoads(DeltaFacet):
     def overwrite(
         self, ref: Ref, files: Sequence[StagedFile], commit: Commit, spark: SparkStart | None = None
     ) -> LoadOutcome:
-        """Return the staged rows in the place of all that were, with the generation that waits, if one does."""
+        """Return the staged rows in place of all that were, with the generation that waits, if one does."""
         return retry_commit(lambda: overwrite(self.warehouse, ref, files, commit))

@@ -93,7 +93,7 @@ def _files(warehouse: Warehouse, ref: Ref, work: MaintenanceSpec) -> Maintained:
         written, expected = sum(map(rows_of, added)), sum(state.counted(f) for files in packs for f in files)
         if written != expected:
             raise DestinationError(
-                f"table {named(ref)}: {written:,} rows were written in the place of {expected:,}",
+                f"table {named(ref)}: {written:,} rows were written in place of {expected:,}",
                 hint="nothing was committed; check the files with `instep verify`",
             )
         files_left = len(state.own) - len(change.remove) + len(added)
@@ -124,7 +124,7 @@ def _target_size(state: DeltaTableState) -> int:
     match = _BYTES.fullmatch(text.strip().casefold())
     if not match:
         raise DestinationError(
-            f"table {named(state.ref)}: its property delta.targetFileSize is {text!r}, which is no size",
+            f"table {named(state.ref)}: its property delta.targetFileSize is {text!r}, which is not a size",
             hint="set it to one such as `128mb`, or to a number of bytes",
         )
     return int(match[1]) << 10 * ("bkmgt".index(match[2]) if match[2] else 0)
@@ -340,7 +340,7 @@ def _at(state: DeltaTableState, version: int) -> DeltaTableState:
     before = state_at(state.log, state.ref, state.log.snapshot(version)) if known else None
     if before is None:
         hint = "see `instep restore --list`"
-        raise DestinationError(f"table {named(state.ref)} has no version {version} any more", hint=hint)
+        raise DestinationError(f"table {named(state.ref)} no longer has version {version}", hint=hint)
     lost = [str(path_of(before, f)) for f in before.files if not path_of(before, f).exists()]
     if lost:
         raise DestinationError(

@@ -49,7 +49,7 @@ from instep.stage.spec import StagedFile, SystemColumns
 
 
 def _since(change: DeltaCommit, files: Sequence[StagedFile], how: Merge, commit: Commit) -> LoadOutcome:
-    """Return the staged rows in the place of those from a value on."""
+    """Return the staged rows in place of those from a value on."""
     assert how.since is not None, "asked for by the caller"
     column, low = how.since
     state = change.state

@@ -208,7 +208,7 @@ def refuse(state: DeltaTableState, nulls: int, duplicates: int) -> None:
     if duplicates:
         raise StageError(
             f"table {named(state.ref)} holds {duplicates} keys more than once: nothing was written",
-            hint="`instep backfill` of it reads it anew",
+            hint="`instep backfill` reloads it",
         )
 
 

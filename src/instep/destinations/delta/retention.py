@@ -90,7 +90,7 @@ class DeltaRetention(DeltaFacet):
         old = latest(table_state.record.parked, column)
         if old is None:
             back = column in table_state.record.table.by_name.keys() & {f.name for f in table_state.fields}
-            return UndropReport() if back else UndropReport(f"no column {column!r} is kept any more")
+            return UndropReport() if back else UndropReport(f"column {column!r} is no longer retained")
         return UndropReport(
             written=old.written, snapshot=version_before(table_state, table_state.parked[old.place].version) is not None
         )
@@ -162,7 +162,7 @@ class DeltaClones(DeltaFacet):
             return
         if not table_state.record.copy:
             raise DestinationError(
-                f"table {named(place)} is no copy of ours", hint="it is left alone: look at it first"
+                f"table {named(place)} is not a copy made by instep", hint="it is left alone: look at it first"
             )
         if isinstance(self.warehouse, ObjectWarehouse):
             drop(self.warehouse, table_state, Commit("", table_state.record.fence))

@@ -1,7 +1,7 @@
 # ruff: noqa: S608 - columns are numbered
 """Rows of a table as Arrow: read, looked up by key, replaced by staged ones.
 
-Rows of a table as Arrow: read, looked up by key, put in the place of others.
+Rows of a table as Arrow: read, looked up by key, put in place of others.
 """
 
 from __future__ import annotations

@@ -244,7 +244,7 @@ class Folders(Warehouse):
                 if time.monotonic() >= until:
                     raise Conflict(
                         f"{self.root}: another run has been claiming or moving a table for {_LOCK_TIMEOUT:g} s",
-                        hint="it stands still: end its process, then run this again",
+                        hint="it is stuck: end its process, then run this again",
                     ) from None
             time.sleep(0.01)
 

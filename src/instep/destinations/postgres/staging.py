@@ -78,7 +78,7 @@ class PostgresStaging(Staging):
         return self.table(what) if what == "next" else f"{self.table(what)} ORDER BY {ORDER}"
 
     def exchange(self, session: SqlSession, record: Record) -> tuple[Record, int, int]:
-        """Put the new table in the place of the old one if nothing references that; else replace its rows."""
+        """Put the new table in place of the old one if nothing references that; else replace its rows."""
         assert isinstance(session, PostgresSession)
         new, count = self.table("next"), self._counts["next"]
         if record.pending is not None:

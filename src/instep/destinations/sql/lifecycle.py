@@ -62,7 +62,7 @@ class SqlClones(SqlFacet):
             if record is None:
                 return
             if not record.copy:
-                why = f"table {named(place)} is no copy of ours"
+                why = f"table {named(place)} is not a copy made by instep"
                 raise DestinationError(why, hint="it is left alone: look at it first")
             session.run(f"DROP TABLE {session.name(*place)}")
             remove(session, place)
@@ -137,7 +137,7 @@ class SqlLifecycle(SqlFacet):
                 return UndropReport(written=old.written)
             relation = session.relations([ref]).get(ref)
         back = column in record.table.by_name and any(p.name == column for p in (relation.columns if relation else ()))
-        return UndropReport() if back else UndropReport(f"no column {column!r} is kept any more")
+        return UndropReport() if back else UndropReport(f"column {column!r} is no longer retained")
 
     def purge_expired(self, refs: Iterable[Ref], fence: int) -> list[str]:
         """Delete columns of these tables, and all tables, that were dropped too long ago, unless something new needs

@@ -68,7 +68,7 @@ class SqlLoads(SqlFacet):
     def overwrite(
         self, ref: Ref, files: Sequence[StagedFile], commit: Commit, spark: SparkStart | None = None
     ) -> LoadOutcome:
-        """Return the staged rows in the place of all that were; columns that wait for an undo keep their values by
+        """Return the staged rows in place of all that were; columns that wait for an undo keep their values by
         key."""
         record = self.database.known(ref, commit)
         with self.database.staging(record, commit, spark) as staging:
@@ -177,7 +177,7 @@ def _upsert(session: SqlSession, record: Record, staging: Staging, how: Merge, s
         if not session.is_unique(sql.target, how.key) and (twins := session.count(sql.count_table_duplicates)):
             raise StageError(
                 f"table {named(record.ref)} holds {twins} keys more than once: nothing was written",
-                hint="`instep backfill` of it reads it anew",
+                hint="`instep backfill` reloads it",
             )
         session.prefer_index()
         return sql.outcome(session.count)

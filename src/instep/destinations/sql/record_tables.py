@@ -105,7 +105,7 @@ def require_readable(session: SqlSession, ref: Ref) -> Record:
 
 
 def put(session: SqlSession, record: Record, was: Ref | None = None) -> None:
-    """Write a record, in the place of that of `was` if the table had another name; that of a shard into the whole
+    """Write a record, in place of that of `was` if the table had another name; that of a shard into the whole
     table's."""
     if record.within is not None:
         whole = _whole(session, record.ref, lock=True)

@@ -1,5 +1,5 @@
 # ruff: noqa: S608 - names are quoted
-"""Rows of a table as Arrow: read, looked up by key, put in the place of others."""
+"""Rows of a table as Arrow: read, looked up by key, put in place of others."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ class SqlSession(ABC):
         return
 
     def index_key(self, record: Record, key: Sequence[str], *, rebuild: bool = False) -> None:
-        """Index the key of a record's table, `rebuild` in the place of the index on another one."""
+        """Index the key of a record's table, `rebuild` in place of the index on another one."""
         return
 
     def is_unique(self, table: str, key: Sequence[str]) -> bool:

@@ -86,12 +86,12 @@ def undrop(session: SqlSession, ref: Ref, table: Table, commit: Commit) -> None:
     if (existing := find(session, ref, lock=True)) is not None:
         if existing.table.id != table.id:
             hint = "rename or drop that one first"
-            raise DestinationError(f"another table is called {named(existing.ref)} by now", hint=hint)
+            raise DestinationError(f"another table is now called {named(existing.ref)}", hint=hint)
         return
     old = last_dropped(dropped(session, ref), table.id)
     if old is None:
         hint = "its time for undoing is over: restore a backup"
-        raise DestinationError(f"table {named(ref)} is not kept any more", hint=hint)
+        raise DestinationError(f"table {named(ref)} is no longer retained", hint=hint)
     if session.is_taken(ref):
         raise not_ours(session, ref)
     session.run(f"ALTER TABLE {session.name(ref[0], old.place)} RENAME TO {q(ref[1])}")

@@ -198,7 +198,9 @@ class Reading:
         ref = stream.plan.ref
         others = [other for other, count in self._counted.items() if other[1] == ref[1] and count]
         if others and not stream.total:
-            stream.fail(f"nothing of it came, but records of {', '.join(map(_path, others))}: the namespace differs")
+            stream.fail(
+                f"none of its records arrived, but records of {', '.join(map(_path, others))}: the namespace differs"
+            )
 
     def _handle_other(self, kind: str, message: dict[str, Any]) -> None:
         try:

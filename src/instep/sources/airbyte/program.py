@@ -122,7 +122,7 @@ def _commanded(config: AirbyteConfig) -> Program:
     path = str(Path(config.folder) / first) if "/" in first else first
     if (found := shutil.which(path)) is None:
         raise ProjectError(
-            f"connector {config.name}: there is no program {first} here that can be run",
+            f"connector {config.name}: program {first} was not found, or cannot be run",
             hint="correct `command` of its source in instep.yml, or install the program",
         )
     base = Path(config.folder)
@@ -150,7 +150,7 @@ def _with_manifest(config: AirbyteConfig, log: Callable[[LogLine], None]) -> Pro
     own = components.is_file()
     custom = list(dict.fromkeys(_custom(manifest)))
     if (custom or own) and not config.custom_code:
-        what = f"Python code of its own ({', '.join(custom[:5])})" if custom else f"Python code ({components.name})"
+        what = f"its own Python code ({', '.join(custom[:5])})" if custom else f"Python code ({components.name})"
         raise ProjectError(
             f"connector {config.name}: the manifest {file.name} needs {what}, which is not allowed",
             hint="read that code, then set `custom_code: true` at the source in instep.yml",
@@ -177,7 +177,7 @@ def read_manifest(file: Path, name: str) -> tuple[bytes, Mapping[str, Any]]:
         raise ProjectError(f"connector {name}: {file} is not YAML{line}", hint=hint) from None
     if not isinstance(found, dict) or "streams" not in found or "check" not in found:
         raise ProjectError(
-            f"connector {name}: {file} is no low-code manifest: it has no `streams` and `check`", hint=hint
+            f"connector {name}: {file} is not a low-code manifest: it has no `streams` and `check`", hint=hint
         )
     return text, found
 
@@ -219,7 +219,7 @@ def environment(config: AirbyteConfig, pin: Pin, log: Callable[[LogLine], None])
     folder = (Path(config.environments) if config.environments else cache_folder() / "airbyte") / digest
     with locked(folder):
         if not (folder / READY).exists():
-            log(LogLine("info", f"installing {pin} into an environment of its own", "instep"))
+            log(LogLine("info", f"installing {pin} into its own environment", "instep"))
             shutil.rmtree(folder, ignore_errors=True)
             _make(folder, base, pin, config.name)
             (folder / READY).touch()
@@ -287,7 +287,7 @@ def _script(folder: Path, pin: Pin, name: str) -> Path:
         return scripts / others[0]
     there = f"it has {', '.join(others)}" if others else "it has no program that is called source-..."
     raise ProjectError(
-        f"connector {name}: the package {pin} brings no program {pin.script}; {there}",
+        f"connector {name}: the package {pin} has no program {pin.script}; {there}",
         hint="name a connector in `package` of its source; database connectors of Airbyte are not Python packages",
     )
 

@@ -58,7 +58,7 @@ def specification_differences(
             continue
         if name not in new:
             used = _is_set(configuration, name)
-            text = f"{name}: is not known any more{', and is set' if used else ''}"
+            text = f"{name}: is no longer known{', and is set' if used else ''}"
             found.append(UpgradeDifference("spec", text))
         elif name not in old:
             found.append(UpgradeDifference("spec", f"{name}: is new ({new[name]})"))
@@ -81,7 +81,7 @@ def stream_differences(before: DiscoveredStreams, after: DiscoveredStreams) -> t
         elif path in new:
             found += _of_stream(path, old[path], new[path])
         else:
-            found.append(UpgradeDifference("removal", "the stream is not offered any more", path, True))
+            found.append(UpgradeDifference("removal", "the stream is no longer offered", path, True))
     for path in sorted(new.keys() - old.keys() - set(moved.values())):
         found.append(
             UpgradeDifference("schema", f"new stream with {len(properties(_schema(new[path])))} columns", path)
@@ -106,7 +106,7 @@ def _of_stream(path: str, before: Stream, after: Stream) -> Iterator[UpgradeDiff
     old, new = properties(_schema(before)), properties(_schema(after))
     for name in sorted(old.keys() | new.keys()):
         if name not in new:
-            yield UpgradeDifference("removal", f"column {name} is not sent any more", path, True)
+            yield UpgradeDifference("removal", f"column {name} is no longer sent", path, True)
         elif name not in old:
             yield UpgradeDifference("schema", f"new column {name} ({_type(new[name], after)})", path)
         else:
@@ -140,7 +140,7 @@ def _keys(path: str, before: Stream, after: Stream) -> Iterator[UpgradeDifferenc
 def _states(path: str, before: Stream, after: Stream) -> Iterator[UpgradeDifference]:
     was, now = ("incremental" in (s.get("supported_sync_modes") or ()) for s in (before, after))
     if was and not now:
-        yield UpgradeDifference("state", "cannot be read incrementally any more: each sync reads all rows", path, True)
+        yield UpgradeDifference("state", "can no longer be read incrementally: each sync reads all rows", path, True)
     elif now and not was:
         yield UpgradeDifference("state", "can be read incrementally now", path)
     old, new = (".".join(map(str, s.get("default_cursor_field") or ())) for s in (before, after))

@@ -125,15 +125,15 @@ def without_mark(line: bytes) -> bytes:
 def check_depth(line: bytes, error: ValueError) -> None:
     """Raise Broken for an object that was not parsed because it nests too deeply."""
     if line.startswith(b"{") and "recursion limit" in str(error):
-        raise Broken(f"it sent a message that is no JSON of at most {PARSED_LEVELS} levels, of {len(line):,} bytes")
+        raise Broken(f"it sent a message that is not JSON of at most {PARSED_LEVELS} levels, of {len(line):,} bytes")
 
 
 def check_value(value: Any) -> None:
     """Raise Broken for a JSON document that is no message, and holds one in a form that nobody can rely on."""
     if isinstance(value, list) and any(map(is_message, value)):
-        raise Broken("it sent messages in an array: each has to be an object on a line of its own")
+        raise Broken("it sent messages in an array: each has to be an object on its own line")
     if isinstance(value, str) and any(not isinstance(part, str) for part in parts_of(value.encode())):
-        raise Broken("it sent a message as a JSON string: it has to be an object on a line of its own")
+        raise Broken("it sent a message as a JSON string: it has to be an object on its own line")
     if not isinstance(value, dict):
         return
     kind, record, state = value.get("type"), value.get("record"), value.get("state")
@@ -148,12 +148,12 @@ def _reread(text: str) -> Any:
     try:
         return from_json(text)
     except ValueError as error:
-        raise Broken(f"it sent a message that is no JSON in UTF-8 on one line: {error}") from None
+        raise Broken(f"it sent a message that is not JSON in UTF-8 on one line: {error}") from None
 
 
 def _check_text(text: str, size: int) -> None:
     if found := _PART_OF_MESSAGE.search(text):
-        raise Broken(f"it sent a message that is no JSON in UTF-8 on one line (at {found.start()}), of {size:,} bytes")
+        raise Broken(f"it sent a message that is not JSON in UTF-8 on one line (at {found.start()}), of {size:,} bytes")
 
 
 class FrameWriter:

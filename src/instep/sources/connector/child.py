@@ -172,7 +172,7 @@ class Child:
             )
         return SourceLost(
             f"connector {name} sent nothing for {limits.silence:g} s and was stopped",
-            hint="look what it waits for (its last log lines tell), or raise `limits.silence`",
+            hint="see what it waits for (in its last log lines), or raise `limits.silence`",
         )
 
     def _ended_error(self) -> ReadError:
@@ -245,7 +245,7 @@ def sandboxed(name: str, scratch: str, shown: Sequence[str]) -> list[str]:
     program = shutil.which("bwrap")
     if program is None:
         raise SetupError(
-            f"connector {name}: `sandbox` is on, and there is no bwrap here",
+            f"connector {name}: `sandbox` is on, but bwrap is not installed",
             hint="install bubblewrap, or switch `sandbox` off",
         )
     paths = [path for path in dict.fromkeys((*_SHOWN, *shown)) if Path(path).exists()]

@@ -21,7 +21,7 @@ from instep.sources.stream import StreamScope
 
 _NO_MODULE = "name its package in requirements.txt of the connector: an environment has what is there, and `requests`"
 _TRACEBACK = "its traceback is in the log of the run"
-_UNINSTALLED = f"nobody runs its {INSTALLATION}: has this machine got what that installs?"
+_UNINSTALLED = f"its {INSTALLATION} is not run: does this machine have what it installs?"
 
 
 @dataclass(frozen=True)

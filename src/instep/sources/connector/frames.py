@@ -88,6 +88,6 @@ class Frames:
 
 def _torn() -> ReadError:
     return ReadError(
-        "the connector's process sent something that is no operation",
+        "the connector's process sent something that is not an operation",
         hint="a connector writes to its own output only, never to other file descriptors",
     )

@@ -1,4 +1,4 @@
-"""Opening a file below a folder, so that nothing leads out of it: whoever writes there may put a link in the place of a
+"""Opening a file below a folder, so that nothing leads out of it: whoever writes there may put a link in place of a
 file, or of a folder, between the listing and the reading."""
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def given_back(texts: pa.Array) -> pa.Array:
 
 
 def shown(text: str) -> str:
-    """Return the text for people: `\\x` and hex in the place of bytes that are no text."""
+    """Return the text for people: `\\x` and hex in place of bytes that are no text."""
     return _bytes(text).decode("utf-8", "backslashreplace") if _OURS.search(text) else text
 
 

@@ -157,7 +157,7 @@ def _located(config: FilesConfig, state: FileState) -> Iterator[tuple[Any, str]]
         descriptor = open_below(config.path, path)
     except ValueError:
         raise ReadError(
-            f"{state.name} leads out of {config.path}, or is no file any more: a source that comes from an API reads "
+            f"{state.name} leads out of {config.path}, or is no longer a file: a source that comes from an API reads "
             "its own folder alone",
             hint="take the link away, or describe the source in instep.yml",
         ) from None

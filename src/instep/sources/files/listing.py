@@ -192,7 +192,7 @@ def _has_name(config: FilesConfig, root: str, path: str) -> bool:
     table = table_of(config, FileState(name, 0, ""))
     if table and config.is_selected(table) and not _is_hidden(name):
         hint = "rename it, or move it out of the folder"
-        raise ConnectError(f"the name of {name} in {config.path} is no text in UTF-8", hint=hint)
+        raise ConnectError(f"the name of {name} in {config.path} is not UTF-8 text", hint=hint)
     return False
 
 

@@ -90,7 +90,7 @@ def _keyed(columns: Sequence[Column], table: str, options: FileOptions) -> list[
     missing = [k for k in options.key if k not in {c.name for c in columns}]
     if missing:
         raise ReadError(
-            f"table {SCHEMA}.{table}: its key {', '.join(missing)} is no column of its files",
+            f"table {SCHEMA}.{table}: its key {', '.join(missing)} is not a column of its files",
             hint="correct `key` of the source's options",
         )
     places = {name: place for place, name in enumerate(options.key, 1)}

@@ -89,7 +89,7 @@ class JdbcReader:
 
     def _unknown_failure(self, subject: str) -> ReadError:
         """Return SourceLost if the database answers no more, for what the driver said was lost on its way."""
-        why = "what the driver said was lost, for this session was started without its jar"
+        why = "the driver's message was lost because this session was started without its jar"
         try:
             with self.open():
                 return ReadError(f"{subject} failed; {why}", hint="look into the executors' logs")

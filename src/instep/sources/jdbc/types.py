@@ -134,7 +134,7 @@ def _decimal(size: int | None, digits: int | None) -> tuple[DataType, str]:
         return String(), "a number without a declared precision, kept as text"
     if not 0 < size <= MAX_PRECISION or not 0 <= digits <= size:
         wide = size > MAX_PRECISION
-        why = f"is beyond {MAX_PRECISION} digits" if wide else "has a scale of its own"
+        why = f"is beyond {MAX_PRECISION} digits" if wide else "has its own scale"
         return (
             String(),
             "a number of any size, kept as text" if size > 1000 else f"decimal({size},{digits}) {why}, kept as text",

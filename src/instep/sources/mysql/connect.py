@@ -281,16 +281,16 @@ def translate(config: MySqlSourceSection, code: int, text: str, what: str = "") 
         code, text = 2006, "it is closed"
     if code in _ACCESS:
         hint = f"grant {config.user} the right to read it, or exclude it from the source"
-        return AccessDenied(f"{subject}: may not be read any more: {text}", hint=hint)
+        return AccessDenied(f"{subject}: can no longer be read: {text}", hint=hint)
     if code in _MOVED:
         return ReadError(f"{subject}: changed while it was being read: {text}", hint="sync again")
     if code in _PATTERN:
         return ProjectError(
-            f"{subject}: a pattern of the source is no valid regular expression: {text}",
+            f"{subject}: a pattern of the source is not a valid regular expression: {text}",
             hint="correct `include` or `exclude`",
         )
     if code == 2013 and "timed out" in text:
-        hint = "see what the server is at and what is between, then sync again; raise read_timeout if it needs longer"
+        hint = "check the server and the network in between, then sync again; raise read_timeout if it needs longer"
         return SourceLost(f"{subject}: no word from the server for {config.read_timeout:g} s ({text})", hint=hint)
     if code in _LOST:
         hint = "see the server's log and `instep source test`, then run `instep sync` again"
@@ -311,7 +311,7 @@ _CONNECT = {
     1045: ("the server refuses this user and password", "check the source's user and password"),
     1698: ("the server refuses this user and password", "check the source's user and password"),
     1044: (
-        "the user may not use this database",
+        "the user is not allowed to use this database",
         "check the source's database, or let the user read it: GRANT SELECT ON `{c.database}`.* TO '{c.user}'@'%'",
     ),
     1049: ("the database does not exist", "check the source's database ({c.database})"),
@@ -341,7 +341,7 @@ def _unreachable(text: str) -> tuple[str, str]:
         ("timed out", "no answer in time", "check host, port and firewall, or raise connect_timeout"),
         ("Name or service", "the host is unknown", "check the source's host ({c.host})"),
         ("name resolution", "the host is unknown", "check the source's host ({c.host})"),
-        ("reset by peer", "the connection was cut", "run it again; check what stands between, and the server's log"),
+        ("reset by peer", "the connection was cut", "run it again; check the network in between and the server's log"),
         ("No address", "the host is unknown", "check the source's host ({c.host})"),
         ("expired", "the server's certificate has expired", "renew it at the server"),
         (

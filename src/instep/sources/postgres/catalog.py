@@ -126,7 +126,7 @@ def _understood() -> Iterator[None]:
     try:
         yield
     except (ValueError, TypeError, LookupError) as error:
-        raise psycopg.DataError(f"what it tells of its tables is not what a PostgreSQL tells: {error}") from None
+        raise psycopg.DataError(f"its answers about its tables are not those of PostgreSQL: {error}") from None
 
 
 def _read_identity(connection: psycopg.Connection[Any]) -> tuple[str, int]:

@@ -163,11 +163,11 @@ def translate(
     subject = what or config.place
     if sqlstate == "42501" or "permission denied for" in text:
         hint = f"grant the SELECT privilege on it to {config.user}, or put it into the source's exclude list"
-        return AccessDenied(f"{subject}: may not be read any more: {text}", hint=hint)
+        return AccessDenied(f"{subject}: can no longer be read: {text}", hint=hint)
     if sqlstate in ("42P01", "42703", "3F000"):
         return ReadError(f"{subject}: changed while it was being read: {text}", hint="sync again")
     if sqlstate == "2201B":
-        return ProjectError(f"{subject}: a pattern of the source is no valid regular expression: {text}")
+        return ProjectError(f"{subject}: a pattern of the source is not a valid regular expression: {text}")
     if "conflict with recovery" in text:
         hint = "sync again; set hot_standby_feedback = on at the standby, or raise its max_standby_streaming_delay"
         return ReadError(f"{subject}: the standby cancelled the read to go on replaying: {text}", hint=hint)
@@ -177,7 +177,7 @@ def translate(
     if sqlstate == "57014" or "canceling statement due to" in text:
         return ReadError(f"{subject}: cancelled: {text}", hint="raise statement_timeout if the query needs longer")
     if SILENT in text:
-        hint = "see what the server is at and what is between, then sync again; raise read_timeout if it needs longer"
+        hint = "check the server and the network in between, then sync again; raise read_timeout if it needs longer"
         return SourceLost(f"{subject}: {text}", hint=hint)
     for mark, message, hint in _CONNECT:
         if re.search(mark, text):
@@ -208,7 +208,7 @@ _CONNECT = (
     ('database ".*" does not exist', "the server has no such database", "check the source's database ({c.database})"),
     (
         "invalid response to SSL negotiation",
-        "what answers there is no PostgreSQL",
+        "the server there is not PostgreSQL",
         "check host and port, and the source's `type`",
     ),
     ("could not translate host name", "the host is unknown", "check the source's host ({c.host})"),
@@ -221,7 +221,7 @@ _CONNECT = (
     ("No route to host", "the host cannot be reached", "check host and network"),
     ("Network is unreachable", "the host cannot be reached", "check host and network"),
     ("does not support SSL", "the server has no TLS", "set tls.mode to prefer or disable"),
-    ("no pg_hba.conf entry", "this user may not come from here", "add a pg_hba.conf entry, or set tls.mode"),
+    ("no pg_hba.conf entry", "this user cannot connect from here", "add a pg_hba.conf entry, or set tls.mode"),
     ("expired", "the server's certificate has expired", "renew it at the server"),
     ("does not match host name", "the server's certificate is for another host",
      "set host to a name in the certificate, or tls.mode to verify-ca"),

@@ -69,7 +69,7 @@ def _check(path: str) -> None:
     if not Path(path).is_file():
         raise ConnectError(f"{path} is not a file", hint="name the database file itself")
     if not os.access(path, os.R_OK):
-        raise ConnectError(f"SQLite file {path} may not be read", hint="give this user read permission on the file")
+        raise ConnectError(f"SQLite file {path} cannot be read", hint="give this user read permission on the file")
     if not state.st_size:
         raise ConnectError(f"SQLite file {path} is empty", hint="check that this is the right file")
 

@@ -76,7 +76,7 @@ def _bitmap(table: AnyPath, vector: Mapping[str, Any]) -> bytes:
     else:
         raise ValueError(f"it is stored as {vector['storageType']!r}")
     if int.from_bytes(data[:4], "little") != _MAGIC:
-        raise ValueError("it is no bitmap of the known form")
+        raise ValueError("it is not a bitmap of a known form")
     return data[4:]
 
 

@@ -62,7 +62,7 @@ class FillTask:
 
 @dataclass(frozen=True)
 class Rewritten:
-    """The files in the place of the data file `path`, and how many rows of it have changed."""
+    """The files in place of the data file `path`, and how many rows of it have changed."""
 
     path: str
     files: tuple[StagedFile, ...]

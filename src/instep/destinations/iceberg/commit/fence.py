@@ -60,7 +60,7 @@ def fence_requirements(table: Table, fence: int) -> tuple[Any, ...]:
     if reference := table.metadata.refs.get(tag):
         return (ref_is(tag, reference.snapshot_id),)
     if any(ref.startswith(TAG) for ref in table.metadata.refs):
-        raise Fenced(f"table {name} is held by another run: its claim is a tag of the table")
+        raise Fenced(f"table {name} is claimed by another run: its claim is a tag of the table")
     return ()
 
 

@@ -312,12 +312,12 @@ def live_rows(table: TableMetadata, io: FileIO, old: ExistingFile, columns: Sequ
 
 
 def check_count(name: str, rows: int, tasks: Sequence[FileScanTask]) -> None:
-    """Raise DestinationError before rows could be lost: so many were written in the place of those of the files."""
+    """Raise DestinationError before rows could be lost: so many were written in place of those of the files."""
     before = sum(t.file.record_count for t in tasks)
     gone = sum(d.record_count for t in tasks for d in t.delete_files)
     if not before - gone <= rows <= before:
         raise DestinationError(
-            f"table {name}: {rows:,} rows were written in the place of {before:,} with {gone:,} deletes",
+            f"table {name}: {rows:,} rows were written in place of {before:,} with {gone:,} deletes",
             hint="nothing was committed; check the files with `instep verify`",
         )
 

@@ -1,6 +1,6 @@
 """Snapshots that instep commits: files keep the spec and the partition that they were written under.
 
-Data files in the place of others that hold the same rows: the commit, and the delete files that leave with them.
+Data files in place of others that hold the same rows: the commit, and the delete files that leave with them.
 """
 
 from __future__ import annotations

@@ -311,7 +311,7 @@ def _park(lake: Lake, ref: Ref, step: Step, commit: Commit) -> None:
     read_table(ref, metadata)
     check_fence(table.metadata, commit.fence, ".".join(ref))
     if len(shards := shards_of(metadata["properties"])) > 1:
-        raise Conflict(f"table {'.'.join(ref)} has rows of {' and '.join(shards)} by now", hint="plan again")
+        raise Conflict(f"table {'.'.join(ref)} now has rows of {' and '.join(shards)}", hint="plan again")
     change = TableCommit(table)
     if shards:
         change.require(AssertShape(shape=shape_of(metadata["properties"]), table=".".join(ref)))
@@ -331,13 +331,13 @@ def unpark(lake: Lake, ref: Ref, table: Table, commit: Commit) -> None:
         old = parked(lake, ref, table.id)
         if old is None:
             raise DestinationError(
-                f"table {'.'.join(ref)} is not kept any more", hint="its time for undoing is over: restore a backup"
+                f"table {'.'.join(ref)} is no longer retained", hint="its time for undoing is over: restore a backup"
             )
         _rename(lake, old, ref)
         dropped, _ = _load(lake, ref)
     metadata = json.loads(dropped.metadata.model_dump_json())
     if DROPPED not in metadata["properties"] and read_table(ref, metadata).id != table.id:
-        raise DestinationError(f"another table is called {'.'.join(ref)} by now", hint="rename or drop that one first")
+        raise DestinationError(f"another table is now called {'.'.join(ref)}", hint="rename or drop that one first")
     if DROPPED in metadata["properties"]:
         change = TableCommit(dropped)
         change.update(remove_properties(DROPPED))

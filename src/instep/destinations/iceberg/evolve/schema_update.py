@@ -63,7 +63,7 @@ def evolve(
         if name not in (old or {}):
             raise DestinationError(
                 f"table {'.'.join(step.table)}: no schema that is kept has had a column {name!r}",
-                hint="its values are not in the table any more: load the column again, or restore a backup",
+                hint="its values are no longer in the table: load the column again, or restore a backup",
             )
         return (old or {})[name]
 

@@ -319,7 +319,7 @@ def _reason_not_compactable(plan: CompactionPlan) -> str:
     metadata = plan.table.metadata
     specs, schema = metadata.specs(), metadata.schema()
     if any(not carried(specs[spec], schema) for spec in {f.spec_id for f in (*plan.files, *plan.deletes)}):
-        return "it has files in partitions by what is no column of it any more"
+        return "it has files in partitions by a column that no longer exists"
     if any(t.file.file_format != FileFormat.PARQUET for t in plan.tasks):
         return "it has files that are not Parquet, which another program has written"
     if sort_columns(plan.table) is None:

@@ -31,7 +31,7 @@ class FileGroup:
 
 @dataclass(frozen=True)
 class Packed:
-    """The files in the place of those at `paths`."""
+    """The files in place of those at `paths`."""
 
     paths: tuple[str, ...]
     files: tuple[StagedFile, ...]

@@ -278,7 +278,7 @@ def _check_rows(name: str, before: Snapshot, after: Snapshot) -> None:
     rows, gone, now = _total(before, "records"), _total(before, "position-deletes"), _total(after, "records")
     if not rows - gone <= now <= rows:
         raise DestinationError(
-            f"table {name}: {now:,} rows were written in the place of {rows:,} with {gone:,} deletes",
+            f"table {name}: {now:,} rows were written in place of {rows:,} with {gone:,} deletes",
             hint="nothing was committed; check the files with `instep verify`",
         )
 

@@ -89,7 +89,7 @@ def _reason_not_restorable(ref: Ref, metadata: Metadata, snapshot: Mapping[str, 
         return "the table was replaced at the source and its new rows are not loaded yet"
     fields = _fields_at(metadata, snapshot)
     if fields is None:
-        return "its schema is not kept any more"
+        return "its schema is no longer retained"
     if not fields & {f.id for f in current_fields(metadata)}:
         return "its rows are those of an earlier generation: another table of that name"
     return ""
@@ -105,7 +105,7 @@ def _check_files(table: IcebergTable, snapshot: int) -> None:
     name = ".".join(table.name())
     main = table.metadata.snapshot_by_id(snapshot)
     if main is None:
-        raise DestinationError(f"table {name} has no snapshot {snapshot} any more", hint="see `instep restore --list`")
+        raise DestinationError(f"table {name} no longer has snapshot {snapshot}", hint="see `instep restore --list`")
     missing = list(_missing(table, main))
     if missing:
         raise DestinationError(
@@ -241,7 +241,7 @@ class IcebergClones(LakeFacet):
             return
         if COPY not in clone.metadata.properties:
             raise DestinationError(
-                f"table {'.'.join(place)} is no copy of ours", hint="it is left alone: look at it first"
+                f"table {'.'.join(place)} is not a copy made by instep", hint="it is left alone: look at it first"
             )
         recorded = json.loads(clone.metadata.properties[COPY])
         if (table := _claimed(self.lake, recorded["uuid"], fence)) is not None and recorded[

@@ -309,7 +309,7 @@ class Lake:
                 raise DestinationError(
                     f"lake {self.config.name}: {self.warehouse} is not empty, and its catalog {self.database} is not "
                     "here",
-                    hint="bring the catalog's file to that path (property uri), or choose an empty place",
+                    hint="move the catalog's file to that path (property uri), or choose an empty place",
                 )
             return False
         if not self._is_read_only and not _is_catalog(self.database):
@@ -535,7 +535,7 @@ def check_library(lake: str, catalog: str) -> None:
     """Raise SetupError for a kind of catalog that is not known, or whose library is not installed."""
     if catalog not in CATALOGS:
         raise SetupError(
-            f"lake {lake}: {catalog} is no kind of catalog",
+            f"lake {lake}: {catalog} is not a kind of catalog",
             hint=f"catalog is one of sqlite, {', '.join(CATALOGS)}, or the URI of a REST catalog",
         )
     if find_spec(CATALOGS[catalog]) is None:

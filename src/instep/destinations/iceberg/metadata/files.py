@@ -110,7 +110,9 @@ def _checked_footer(file: StagedFile, expected: pa.Schema, *, narrower: bool = F
     except (pa.ArrowInvalid, OSError) as error:
         raise StageError(f"staged file {file.path}: its footer cannot be read: {error}") from error
     if footer.num_rows != file.rows:
-        raise StageError(f"staged file {file.path} has {footer.num_rows} rows in its footer and {file.rows} as told")
+        raise StageError(
+            f"staged file {file.path} has {footer.num_rows} rows in its footer but {file.rows} were reported"
+        )
     schema = footer.schema.to_arrow_schema()
     problem = schema_problem(expected, _promoted(schema, expected) if narrower else schema) or unit_problem(footer)
     if problem:

@@ -140,7 +140,7 @@ def check_rows(table: IcebergTable, metadata: TableMetadata) -> None:
         return
     if any(not carried(specs[m.partition_spec_id], schema) for m in snapshot.manifests(table.io)):
         raise DestinationError(
-            f"table {'.'.join(table.name())} has files in partitions by what is no column of it any more: rows cannot "
+            f"table {'.'.join(table.name())} has files in partitions by a column that no longer exists: rows cannot "
             "be taken out of them",
             hint="load the whole table again with `instep sync --full` or rewrite its files",
         )

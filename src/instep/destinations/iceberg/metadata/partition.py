@@ -117,7 +117,7 @@ def check_apart(name: str, metadata: TableMetadata, column: str) -> None:
     spec, field = metadata.spec(), metadata.schema().find_field(column).field_id
     if not any(f.source_id == field and str(f.transform) == "identity" for f in spec.fields):
         raise DestinationError(
-            f"table {name} is shared and not partitioned by {column} any more: its shards cannot be told apart",
+            f"table {name} is shared and no longer partitioned by {column}: its shards cannot be told apart",
             hint=f"put it back: ALTER TABLE ... ADD PARTITION FIELD {column}",
         )
 

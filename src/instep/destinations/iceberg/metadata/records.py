@@ -40,7 +40,7 @@ MOST_CHANGES = 200
 
 @dataclass(frozen=True)
 class PendingReplacement:
-    """A replacement that the next overwrite puts in the place of the table: its shape and the change that asks."""
+    """A replacement that the next overwrite puts in place of the table: its shape and the change that asks."""
 
     table: Table
     change: str

@@ -149,7 +149,7 @@ def _stand_on_main(change: TableCommit) -> None:
 
 
 def overwrite(lake: Lake, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
-    """Return the files' rows in the place of all others; with the waiting generation of a replaced table, if there is
+    """Return the files' rows in place of all others; with the waiting generation of a replaced table, if there is
     one."""
     table, metadata = load_ours(lake, ref)
     state, change = load_state(metadata), TableCommit(table)

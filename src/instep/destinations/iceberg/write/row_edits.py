@@ -132,7 +132,7 @@ class IcebergRowEdits(LakeFacet):
         if rows is None:
             raise DestinationError(
                 f"table {'.'.join(ref)} has deletes by value, which another program has written",
-                hint="compact the table with that program, or load it anew with `instep sync --full`",
+                hint="compact the table with that program, or reload it with `instep sync --full`",
             )
         numbers, places = _find_places(rows, typed_keys)
         return RowLookup(

@@ -161,7 +161,7 @@ def found_by_spark(
             raise StageError(
                 f"table {'.'.join(table.name())} has keys in more than one row: {twins} rows have one that was staged; "
                 "nothing was published",
-                hint="the table may hold duplicate keys already: `instep backfill` of it reads it anew",
+                hint="the table may hold duplicate keys already: `instep backfill` reloads it",
             )
         _check_unmoved(table, edits)
         yield SparkUpsert(spark, staged, plan, tasks, edits)

@@ -135,7 +135,7 @@ def _whole_compare(plan: MergePlan, staged: RowReader, table: RowReader) -> Whol
 
 
 def find_since(since: tuple[str, str, str], staged: RowReader, table: RowReader) -> Delta:
-    """Return all staged rows in the place of those from a value on. `since`: (column, literal, SQL type as Spark has
+    """Return all staged rows in place of those from a value on. `since`: (column, literal, SQL type as Spark has
     it)."""
     column, low, kind = since
     with duckdb_cursor(MEMORY, streams=True) as db:
@@ -316,7 +316,7 @@ def find_upsert(table: IcebergTable, files: Sequence[StagedFile], how: Merge, pl
             raise
         raise DestinationError(
             f"table {'.'.join(table.name())}: rows of it cannot be read: {unread}",
-            hint="sync again; if a file is gone, run `instep restore`, or load the table anew: `instep sync --full`",
+            hint="sync again; if a file is gone, run `instep restore`, or reload the table: `instep sync --full`",
         ) from unread
     return Upsert(table, plan, staged, rows, delta) if delta is not None else None
 

@@ -71,7 +71,7 @@ class BinlogKeys:
         """Record that columns came or went. Where the log does not name them, those behind others do no harm."""
         self._dropped.update(dropped)
         if self._dropped & (self.names | set(added)):
-            self.all("a column of it was dropped and made again")
+            self.all("a column of it was dropped and created again")
         if self._widths and (dropped or placed):
             self.all("its columns were altered, and the log does not name them: set binlog_row_metadata to FULL")
         self._widths = {width + len(added) for width in self._widths}

@@ -214,7 +214,7 @@ class MySqlLog:
         if place.at > files[place.file]:
             return f"the server's binary log has gone back behind {place.place}"
         if self._birth((place.file, place.at)) != place.birth:
-            return f"the server's binary log was started anew: {place.file} is another one than it was"
+            return f"the server's binary log was reset: {place.file} is not the file that it was"
         if not self._begins_event(place.spot):  # births are whole seconds: another file can have the same
             return f"the server's binary log has gone back: no event begins at {place.place}"
         return ""

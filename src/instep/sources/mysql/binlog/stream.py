@@ -174,7 +174,7 @@ class BinlogStream:
                 return
             data = packet.get_all_data()[1:]
             if len(data) < HEADER:
-                raise ReadError("the server's answer is no binary log", hint="check for a proxy in between")
+                raise ReadError("the server's answer is not a binary log", hint="check for a proxy in between")
             yield data
 
 
@@ -319,12 +319,12 @@ def missing(connection: pymysql.Connection[Any], server: BinlogServer, config: M
     """Return what the server or the user lacks, and what to run or set."""
     facts = server.settings
     if facts.get("log_bin", "").upper() not in ("ON", "1"):
-        return "the server writes no binary log", "set log_bin and a server_id of its own in its file, then restart it"
+        return "the server writes no binary log", "set log_bin and a unique server_id in its file, then restart it"
     if facts.get("server_id") == "0":
         return "the server's server_id is 0: nothing may read its log", "SET GLOBAL server_id = 1;"
     if not server.seen:
         return (
-            f"user {config.user} may not see the binary log",
+            f"user {config.user} is not allowed to see the binary log",
             f"GRANT REPLICATION CLIENT, REPLICATION SLAVE ON *.* TO {server.account};",
         )
     if facts.get("binlog_format", "ROW").upper() != "ROW":
@@ -340,7 +340,7 @@ def missing(connection: pymysql.Connection[Any], server: BinlogServer, config: M
         return f"the log can be read from MySQL 8.0.19 on (this is {version})", "use mode: upsert"
     if facts.get("gtid_mode", "").upper() != "ON":
         return (
-            f"gtid_mode is {facts.get('gtid_mode') or 'OFF'}: which changes of the log a snapshot shows cannot be told",
+            f"gtid_mode is {facts.get('gtid_mode') or 'OFF'}: it is unknown which changes of the log a snapshot shows",
             "SET GLOBAL enforce_gtid_consistency = ON; then gtid_mode step by step: OFF_PERMISSIVE, ON_PERMISSIVE, ON",
         )
     return "", ""

@@ -235,7 +235,10 @@ class PostgresLog:
         if level != "logical":
             return f"wal_level is {level}", "ALTER SYSTEM SET wal_level = logical; then restart the server"
         if not may:
-            return f"user {self.config.user} may not read the log", f"ALTER ROLE {quote(self.config.user)} REPLICATION;"
+            return (
+                f"user {self.config.user} is not allowed to read the log",
+                f"ALTER ROLE {quote(self.config.user)} REPLICATION;",
+            )
         published = self._published(session)
         if published is None:
             return "", ""
@@ -347,7 +350,7 @@ class PostgresLog:
             try:
                 self._retry_while_active(partial(session.execute, statement.encode()), timeout=self.wait)
             except psycopg.errors.InsufficientPrivilege:
-                return f"user {self.config.user} may not take it into the publication; let its owner run: {statement};"
+                return f"user {self.config.user} cannot add it to the publication; let its owner run: {statement};"
             except psycopg.errors.LockNotAvailable:
                 return "another session keeps it, or a table beside it, locked; the next sync takes it in"
         return ""
@@ -452,8 +455,8 @@ class PostgresLog:
             yield
         except psycopg.errors.UndefinedObject:
             raise LogUnreadable(
-                f"the publication {self.names.publication} was dropped and made again, and the slot {self.names.slot} "
-                "has changes from before, which cannot be read any more",
+                f"the publication {self.names.publication} was dropped and created again; the slot {self.names.slot} "
+                "has changes from before, which can no longer be read",
                 hint="read the tables again: instep sync --full",
             ) from None
 

@@ -77,7 +77,7 @@ def sync(
         "state": state or _document(folder / "files" / "state.json"),
     }
     connector.sync(outlet.use(outlet.Outlet(printed)), settings)
-    print(f"{printed.summary()}. Nothing was kept: `instep connector debug` fills a database.")
+    print(f"{printed.summary()}. Nothing was stored: `instep connector debug` fills a database.")
     if printed.failed:
         sys.exit(1)
 

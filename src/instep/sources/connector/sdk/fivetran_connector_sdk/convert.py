@@ -53,7 +53,7 @@ def inferred_json(value: Any) -> JsonText:
 def boolean(value: Any) -> bool:
     if isinstance(value, int) and value in (0, 1):
         return bool(value)
-    raise ValueError("is no BOOLEAN: send True or False")
+    raise ValueError("is not a valid BOOLEAN: send True or False")
 
 
 def integer(name: str, bits: int) -> Convert:
@@ -78,17 +78,17 @@ def _whole(value: Any, name: str) -> int:
         return int(value.partition(".")[0])
     if hasattr(value, "__index__"):
         return operator.index(value)
-    raise ValueError(f"is no {name}: send a whole number")
+    raise ValueError(f"is not a valid {name}: send a whole number")
 
 
 def floating(name: str, most: float) -> Convert:
     def convert(value: Any) -> float:
         if isinstance(value, bool) or not (isinstance(value, str) or hasattr(value, "__float__")):
-            raise ValueError(f"is no {name}: send a number")
+            raise ValueError(f"is not a valid {name}: send a number")
         try:
             number = float(value)
         except (ValueError, OverflowError):
-            raise ValueError(f"is no {name}: send a number") from None
+            raise ValueError(f"is not a valid {name}: send a number") from None
         if math.isfinite(number) and abs(number) >= most:
             raise ValueError(f"is out of range for {name}")
         return number
@@ -106,13 +106,15 @@ def decimal(precision: int, scale: int) -> Convert:
         if type(value) is str and plain.fullmatch(value):
             return value
         if not isinstance(value, (str, int)) or isinstance(value, bool):
-            raise ValueError(f"is no {name}: send it as text, such as '12.50', because other numbers may be rounded")
+            raise ValueError(
+                f"is not a valid {name}: send it as text, such as '12.50', because other numbers may be rounded"
+            )
         try:
             number = Decimal(value)
         except InvalidOperation:
-            raise ValueError(f"is no {name}") from None
+            raise ValueError(f"is not a valid {name}") from None
         if not number.is_finite():
-            raise ValueError(f"is no {name}")
+            raise ValueError(f"is not a valid {name}")
         if not _fits(number, whole, scale):
             raise ValueError(f"does not fit {name}: {whole} digits before the point and {scale} after it")
         text = format(number, "f") if number else "0"
@@ -139,13 +141,13 @@ def naive_date(value: Any) -> int:
         return _day(value).toordinal() - _FIRST_DAY
     if isinstance(value, datetime):
         if value.tzinfo is not None or value.time() != _MIDNIGHT:
-            raise ValueError("is no NAIVE_DATE: it has a time of day, which would be lost; send value.date()")
+            raise ValueError("is not a valid NAIVE_DATE: it has a time of day, which would be lost; send value.date()")
         return value.toordinal() - _FIRST_DAY
     if isinstance(value, date):
         return value.toordinal() - _FIRST_DAY
     if isinstance(value, str):
         return _day(str(value)).toordinal() - _FIRST_DAY
-    raise ValueError("is no NAIVE_DATE: send a date or a text such as '2026-01-31'")
+    raise ValueError("is not a valid NAIVE_DATE: send a date or a text such as '2026-01-31'")
 
 
 def _day(text: str) -> date:
@@ -154,21 +156,23 @@ def _day(text: str) -> date:
             return date.fromisoformat(text)
         return datetime.strptime(text, "%Y-%m-%d").date()
     except ValueError:
-        raise ValueError("is no NAIVE_DATE: send a date or a text such as '2026-01-31'") from None
+        raise ValueError("is not a valid NAIVE_DATE: send a date or a text such as '2026-01-31'") from None
 
 
 def naive_datetime(value: Any) -> int:
     if isinstance(value, datetime):
         if value.tzinfo is None:
             return _micros(value)
-        raise ValueError("is no NAIVE_DATETIME: it has a time zone; declare UTC_DATETIME")
+        raise ValueError("is not a valid NAIVE_DATETIME: it has a time zone; declare UTC_DATETIME")
     if isinstance(value, str):
         match = _MOMENT.fullmatch(value)
         if match and match[3] is None:
             return _moment(match[1], match[2])
         if not match and (moment := _parsed(value, "")) is not None:
             return _micros(moment)
-    raise ValueError("is no NAIVE_DATETIME: send a datetime or a text such as '2026-01-31T12:00:00', without a zone")
+    raise ValueError(
+        "is not a valid NAIVE_DATETIME: send a datetime or a text such as '2026-01-31T12:00:00', without a zone"
+    )
 
 
 def utc_datetime(value: Any) -> int:
@@ -181,7 +185,9 @@ def utc_datetime(value: Any) -> int:
             return _moment(match[1], match[2]) - _offset(match[3])
         if not match and (moment := _parsed(value, "%z")) is not None:
             return _utc_micros(moment)
-    raise ValueError("is no UTC_DATETIME: send a datetime with a zone or a text such as '2026-01-31T12:00:00Z'")
+    raise ValueError(
+        "is not a valid UTC_DATETIME: send a datetime with a zone or a text such as '2026-01-31T12:00:00Z'"
+    )
 
 
 def _moment(text: str, fraction: str | None) -> int:
@@ -224,7 +230,7 @@ def _parsed(text: str, zone: str) -> datetime | None:
 def binary(value: Any) -> bytes:
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
-    raise ValueError("is no BINARY: send bytes")
+    raise ValueError("is not a valid BINARY: send bytes")
 
 
 def string(value: Any) -> str:
@@ -234,7 +240,7 @@ def string(value: Any) -> str:
 def xml(value: Any) -> str:
     if isinstance(value, str):
         return str.__str__(value)
-    raise ValueError("is no XML: send a text")
+    raise ValueError("is not a valid XML: send a text")
 
 
 def double() -> Convert:

@@ -128,7 +128,7 @@ def _type(value: Any, table: str, column: str) -> Declared:
     if name == _DECIMAL:
         raise ValueError(f"{where}: write {{'type': 'DECIMAL', 'precision': 12, 'scale': 2}}")
     if name not in _TYPES:
-        raise ValueError(f"{where}: {value!r} is no type; types are {', '.join(_TYPES)} and DECIMAL")
+        raise ValueError(f"{where}: {value!r} is not a type; types are {', '.join(_TYPES)} and DECIMAL")
     return _TYPES[name]
 
 

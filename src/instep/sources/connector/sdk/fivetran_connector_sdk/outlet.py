@@ -100,7 +100,7 @@ class Outlet:
             if head["frame"] != "error":
                 self._flush()
             self._wire.send(head)
-            self._ended = "update() has returned: no operation is taken any more"
+            self._ended = "update() has returned: operations are no longer accepted"
 
     def tell(self, head: Mapping[str, Any]) -> None:
         """Send log lines and warnings, which are no operations. Nothing is sent once the sync is over."""

@@ -88,7 +88,7 @@ def _check_name(table: TableSpec, name: Any) -> None:
     if "\0" in name:
         raise ValueError(f"table {table.label}: the column name {shown(name, 100)} has a NUL")
     if not name.isprintable() and not is_unicode(name):
-        raise ValueError(f"table {table.label}: the column name {name!r} is no Unicode text")
+        raise ValueError(f"table {table.label}: the column name {name!r} is not Unicode text")
     if name in RESERVED:
         raise ValueError(f"table {table.label}: a column cannot be named {name!r}")
 
@@ -107,7 +107,7 @@ def _size(value: Any) -> int:
         try:
             return len(value.encode())
         except UnicodeEncodeError:
-            raise ValueError("holds half a surrogate pair, which is no Unicode text") from None
+            raise ValueError("holds half a surrogate pair, which is not Unicode text") from None
     return len(value)
 
 
