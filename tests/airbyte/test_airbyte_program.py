@@ -151,8 +151,8 @@ ALIASES = "".join(f"a{n}: &a{n} {{x: [{', '.join([f'*a{n - 1}'] * 10) if n else 
     [
         (None, "cannot be read"),
         ("a: [", "is not YAML"),
-        ("- 1", "no low-code manifest"),
-        ("version: 1", "no low-code manifest"),
+        ("- 1", "not a low-code manifest"),
+        ("version: 1", "not a low-code manifest"),
         (f"{MANIFEST}x: {{type: CustomRetriever, class_name: source_declarative_manifest.components.Mine}}", "Mine"),
         (f"{MANIFEST}x: [{{y: {{class_name: os.system}}}}]", r"os\.system"),
         (f"{MANIFEST}x: {{type: CustomAuthenticator}}", "CustomAuthenticator"),

@@ -69,7 +69,7 @@ REFUSED: list[tuple[str, str, str, str]] = [
     ("a delete without a key", "op.delete('other', {'a': 1})", "ValueError", "needs a primary key"),
     ("an empty column name", "op.upsert('item', {'id': 1, '': 1})", "ValueError", "a column without a name"),
     ("a column name that is no text", "op.upsert('item', {'id': 1, 7: 1})", "TypeError", "7 is not a text"),
-    ("half a column name", "op.upsert('item', {'id': 1, '\\ud800': 1})", "ValueError", "no Unicode text"),
+    ("half a column name", "op.upsert('item', {'id': 1, '\\ud800': 1})", "ValueError", "not Unicode text"),
     ("a column of ours", "op.upsert('item', {'id': 1, '__op': 1})", "ValueError", "'__op'"),
     ("another type", "op.upsert('item', {'id': 'x'})", "ValueError", "column id, key id='x': 'x' is not a valid LONG"),
     ("a decimal that overflows", "op.upsert('item', {'id': 7, 'price': '12345.6'})", "ValueError",

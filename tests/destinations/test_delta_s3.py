@@ -123,7 +123,7 @@ def test_dropped_tables_of_one_name_wait_beside_each_other(shop: Shop) -> None:
     other = replace(ORDERS, id="another")
     create(shop.to, other, shop.commit())
     shop.append({"id": 9})
-    with pytest.raises(DestinationError, match="another table is called"):
+    with pytest.raises(DestinationError, match="another table is now called"):
         shop.to.schema.undrop_table(REF, ORDERS, shop.commit())
     shop.to.schema.execute(REF, [step(REF, TableRemoved(other))], None, shop.commit())
     assert [shop.to.lifecycle.dropped(REF, one) for one in (ORDERS.id, "another", "none")] == [True, True, False]

@@ -104,7 +104,7 @@ def test_a_dropped_table_returns_unless_its_name_is_taken(shop: Warehouse) -> No
     assert shop.to.lifecycle.dropped(REF, ORDERS.id)
     assert not shop.to.lifecycle.dropped(REF, "another")
     create(shop.to, replace(ORDERS, id="another"), Commit("new", 51))
-    with pytest.raises(DestinationError, match="another table is called"):
+    with pytest.raises(DestinationError, match="another table is now called"):
         shop.to.schema.undrop_table(REF, ORDERS, Commit("undo", 52))
     shop.to.schema.execute(REF, [step(REF, TableRemoved(ORDERS))], None, Commit("drop", 52))
     for _ in range(2):

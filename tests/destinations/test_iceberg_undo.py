@@ -161,7 +161,7 @@ def test_another_table_of_the_name_is_in_the_way(lake: IcebergDestination) -> No
     create(lake, AB)
     drop(lake)
     create(lake, replace(AB, id="oid-other"), Commit("run-3", 3))
-    with pytest.raises(DestinationError, match="another table is called"):
+    with pytest.raises(DestinationError, match="another table is now called"):
         lake.schema.undrop_table(REF, AB, Commit("run-4", 4))
 
 

@@ -205,7 +205,7 @@ def test_the_account_s_certificate_is_shown_to_nobody() -> None:
     assert "sslcertmode" not in conninfo(shown)
 
 
-NOT_A_CATALOG = "not what a PostgreSQL tells"
+NOT_A_CATALOG = "not those of PostgreSQL"
 TABLES: list[tuple[str, Act, str]] = [
     ("a row of a gigabyte", says(FIELDS, b"D" + HUGE + b"\0\4"), CUT),
     ("cut off within a row", says(FIELDS, table("id")[:30], then=cut), "closed the connection"),
