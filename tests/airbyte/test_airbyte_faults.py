@@ -89,7 +89,7 @@ FAULTS = [
           (1,), 1, ("a message that is not JSON",)),
     Fault("invalid UTF-8", [*records(1, 1), state(1, 1), f'{ONE}{{"id":2,"name":"\xff"}}}}}}', DONE], (1,), 1,
           ("a message that is not JSON",)),
-    Fault("half a surrogate pair", [f'{ONE}{{"id":2,"name":"\\ud800"}}}}}}', DONE], (), None, ("no JSON",)),
+    Fault("half a surrogate pair", [f'{ONE}{{"id":2,"name":"\\ud800"}}}}}}', DONE], (), None, ("not JSON",)),
     Fault("text between messages", ["Traceback: nothing", "{braces}", *records(1, 1), state(1, 1), DONE], (1,), 1),
     Fault("JSON that is no message", ['{"a": 1}', "[1]", "7", '"x"', *records(1, 1), state(1, 1), DONE], (1,), 1),
     Fault("an unknown type of message", [{"type": "NEWS", "news": 1}, *records(1, 1), state(1, 1), DONE], (1,), 1),

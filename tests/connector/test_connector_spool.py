@@ -212,7 +212,7 @@ def test_frames_that_are_none(sent: bytes) -> None:
     os.write(write, sent)
     os.close(write)
     try:
-        with pytest.raises(ReadError, match="no operation"):
+        with pytest.raises(ReadError, match="not an operation"):
             Frames(read_end).read(5)
     finally:
         os.close(read_end)
@@ -240,7 +240,7 @@ def test_silence_is_a_timeout() -> None:
 @pytest.mark.parametrize("parts", [[8, 4, 1], [16, 8], [-8, 24], [8]])
 def test_parts_that_are_not_the_body(parts: list[int]) -> None:
     frame = Frame({"frame": "rows", "parts": parts}, memoryview(bytes(16)))
-    with pytest.raises(ReadError, match="no operation"):
+    with pytest.raises(ReadError, match="not an operation"):
         frame.parts()
 
 

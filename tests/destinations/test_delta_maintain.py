@@ -331,7 +331,7 @@ def test_files_are_put_together_to_the_size_that_somebody_has_set(tmp_path: Path
         shop.to.maintenance.maintain(REF, MaintenanceSpec(Maintenance(), "r", shop.commit().fence))
         assert len(shop.held.files) == files, text
     with_properties(shop, targetFileSize="large")
-    with pytest.raises(DestinationError, match="no size"):
+    with pytest.raises(DestinationError, match="not a size"):
         shop.to.maintenance.maintain(REF, MaintenanceSpec(Maintenance(), "r", shop.commit().fence))
 
 

@@ -224,10 +224,10 @@ def _is_beside(was: DeltaTableState, now: DeltaTableState) -> bool:
     return was.whole is not None and same and record and was.own.ids == now.own.ids
 
 
-def _counted(mine: Record, was: Record, now: Record) -> tuple[Parked, ...]:
+def _counted(own: Record, was: Record, now: Record) -> tuple[Parked, ...]:
     """Return the dropped columns as they are now, with the rows that this commit adds to those without a value."""
     before = {p.place: p.written for p in was.parked}
-    added = {p.place: p.written - before.get(p.place, 0) for p in mine.parked}
+    added = {p.place: p.written - before.get(p.place, 0) for p in own.parked}
     return tuple(replace(p, written=p.written + added.get(p.place, 0)) for p in now.parked)
 
 

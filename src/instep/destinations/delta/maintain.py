@@ -317,8 +317,8 @@ def _savepoint(table_state: DeltaTableState, then: DeltaSnapshot, info: dict[str
     cursor = state.cursor if current and state else recorded.cursor if recorded else ""
     later: tuple[str, ...] = ()
     if before is not None and not reason:
-        had, own = {f.physical for f in before.fields}, table_state.record.table.by_name
-        later = tuple(f.name for f in table_state.fields if f.physical not in had and own[f.name].alias)
+        fields_then, own = {f.physical for f in before.fields}, table_state.record.table.by_name
+        later = tuple(f.name for f in table_state.fields if f.physical not in fields_then and own[f.name].alias)
     rows, _ = then.files.rows
     return Savepoint(then.version, at, record.get("run", ""), rows, cursor, current, later, reason)
 

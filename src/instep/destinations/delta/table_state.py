@@ -253,8 +253,8 @@ def state_at(
     record = load(ref, document["fence"], json.dumps(document["record"]))
     if part is None:
         return DeltaTableState(log, snapshot, record)
-    mine = record.part(part[1], part[0])
-    return DeltaTableState(log, snapshot, mine, record) if mine else None
+    shard_record = record.part(part[1], part[0])
+    return DeltaTableState(log, snapshot, shard_record, record) if shard_record else None
 
 
 def state_in(folder: AnyPath, ref: Ref) -> DeltaTableState:

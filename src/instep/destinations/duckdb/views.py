@@ -88,11 +88,11 @@ def _write(session: DuckDbSession, view: View, before: _RecordedView | None) -> 
 def detach(session: DuckDbSession, table: Ref) -> Callable[[Sequence[Step]], None]:
     """Take the views of a table away while it is altered in this transaction; what it answers puts those back, in
     the same transaction, that something is left of once the table has been through the steps."""
-    mine = [view for view in views(session).values() if view.table == table]
-    _drop(session, [view.ref for view in mine])
+    table_views = [view for view in views(session).values() if view.table == table]
+    _drop(session, [view.ref for view in table_views])
 
     def put_back(steps: Sequence[Step]) -> None:
-        for moved in (carried(view, steps) for view in mine):
+        for moved in (carried(view, steps) for view in table_views):
             if moved is not None:
                 _write(session, moved, None)
 

@@ -47,8 +47,8 @@ def guards(session: PostgresSession, refs: Sequence[Ref]) -> dict[Ref, dict[str,
     """Return guards for a plan, so that it contains no step that would be refused."""
     guards_of: dict[Ref, dict[str, tuple[LayoutGuard, ...]]] = {}
     for ref, column, what in _found(session, refs):
-        mine = guards_of.setdefault(ref, {})
-        mine[column] = (*mine.get(column, ()), LayoutGuard(what, f"drop {what}", widens=False))
+        of_table = guards_of.setdefault(ref, {})
+        of_table[column] = (*of_table.get(column, ()), LayoutGuard(what, f"drop {what}", widens=False))
     return guards_of
 
 

@@ -214,19 +214,19 @@ class Record:
         parts = {n: ShardStatus(p.table, p.loaded.state if p.loaded else None) for n, p in self.parts.items()}
         return SharedTable(table, parts, self.shape)
 
-    def merge_shard(self, mine: Record) -> Record:
-        """Return the whole table's record after a commit of one shard, whose record is `mine`."""
-        assert mine.within is not None, "the record of one shard"
-        shard = mine.within[1]
+    def merge_shard(self, shard_record: Record) -> Record:
+        """Return the whole table's record after a commit of one shard, whose record is `shard_record`."""
+        assert shard_record.within is not None, "the record of one shard"
+        shard = shard_record.within[1]
         part = replace(
             self.parts[shard],
-            fence=mine.fence,
-            loaded=mine.loaded,
-            runs=mine.runs,
-            fills=mine.fills,
-            version=mine.version,
+            fence=shard_record.fence,
+            loaded=shard_record.loaded,
+            runs=shard_record.runs,
+            fills=shard_record.fills,
+            version=shard_record.version,
         )
-        return replace(self, parts={**self.parts, shard: part}, parked=mine.parked, version=self.version + 1)
+        return replace(self, parts={**self.parts, shard: part}, parked=shard_record.parked, version=self.version + 1)
 
 
 def _own(whole: Table, part: Table, column: str) -> tuple[Column, ...]:

@@ -66,10 +66,10 @@ class SqlRows(SqlFacet):
         """Return the rows, as they are now, or the first ones."""
 
         def sql(session: SqlSession, record: Record) -> str:
-            shown, mine = _shown(session, record, names or record.names), shard_condition(record.within, "t")
+            shown, in_shard = _shown(session, record, names or record.names), shard_condition(record.within, "t")
             conditions = [text for f in filters if (text := sql_text(f, f"t.{q(f.column)}"))]
             end = "" if limit is None else f" LIMIT {limit:d}"
-            return f"SELECT {shown} FROM {session.name(*ref)} AS t WHERE {' AND '.join([mine, *conditions])}{end}"
+            return f"SELECT {shown} FROM {session.name(*ref)} AS t WHERE {' AND '.join([in_shard, *conditions])}{end}"
 
         record, batches = self.database.select(ref, sql)
         dialect = self.database.dialect

@@ -26,7 +26,6 @@ from instep.schema.catalog.types import (
 Schema = Mapping[str, Any]
 _DEEPEST = 8
 _BRANCHES = ("oneOf", "anyOf", "allOf")
-_NESTED = {"object", "array"}
 _WITHOUT_ZONE = "timestamp_without_timezone"
 
 

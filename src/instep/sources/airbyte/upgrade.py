@@ -6,7 +6,7 @@ Both versions have been asked for the same source. Pure; what policy and models 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -191,8 +191,3 @@ def _is_set(configuration: Any, path: str) -> bool:
             return False
         configuration = configuration[name]
     return True
-
-
-def of_streams(differences: Sequence[UpgradeDifference], names: Sequence[str]) -> tuple[UpgradeDifference, ...]:
-    """Return the differences of the connector as a whole, or of one of these streams."""
-    return tuple(d for d in differences if not d.stream or d.stream in names)

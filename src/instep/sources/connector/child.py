@@ -87,18 +87,18 @@ class Child:
         pipes = [os.pipe() for _ in range(4)]
         (frames, frames_end), (back_end, back), (output, output_end), (errors, errors_end) = pipes
         self._own = [frames, back]
-        theirs = [frames_end, back_end, output_end, errors_end]
+        child_ends = [frames_end, back_end, output_end, errors_end]
         with suppress(OSError):
             fcntl.fcntl(frames_end, _SET_PIPE_SIZE, _PIPE_BYTES)
         self._guard = subprocess.Popen(
             [sys.executable, "-I", "-S", str(self._host.program / "guard.py")],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            pass_fds=theirs,
+            pass_fds=child_ends,
             start_new_session=True,
             env={"PATH": os.defpath},
         )
-        for descriptor in theirs:
+        for descriptor in child_ends:
             os.close(descriptor)
         self.frames = Frames(frames)
         self._readers = [self._capture(output, "stdout", "info"), self._capture(errors, "stderr", "warning")]

@@ -73,8 +73,8 @@ class SegmentPart:
     @property
     def _has_room(self) -> bool:
         spools = self.tables.values()
-        few = sum(s.rows for s in spools) < _ROWS and sum(s.bytes for s in spools) < _BYTES
-        return few and all(s.steps < _STEPS for s in spools)
+        is_small = sum(s.rows for s in spools) < _ROWS and sum(s.bytes for s in spools) < _BYTES
+        return is_small and all(s.steps < _STEPS for s in spools)
 
     def takes(self, later: SegmentPart) -> bool:
         """True if both make the segment that they would be one after the other. A part that deletes from a table in

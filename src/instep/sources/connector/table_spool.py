@@ -274,9 +274,9 @@ class TableSpool:
         self._write()
         self._close()
         columns = self._columns()
-        for path, had in self._written:
-            if had != columns:
-                _rewrite(self._folder / path, had, columns)
+        for path, written_columns in self._written:
+            if written_columns != columns:
+                _rewrite(self._folder / path, written_columns, columns)
         files = tuple(_file(self._folder, path) for path, _ in self._written)
         counts = self._counts
         return SegmentTable(
@@ -357,22 +357,24 @@ def _writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
     return pq.ParquetWriter(path, schema, compression="zstd", compression_level=1, use_dictionary=repeated)
 
 
-def _rewrite(path: Path, had: Sequence[tuple[str, DataType]], columns: Sequence[tuple[str, DataType]]) -> None:
+def _rewrite(
+    path: Path, written_columns: Sequence[tuple[str, DataType]], columns: Sequence[tuple[str, DataType]]
+) -> None:
     """Rewrite the same rows with other columns, row group by row group."""
-    before, draft = dict(had), path.with_suffix(".part")
+    old_types, draft = dict(written_columns), path.with_suffix(".part")
     with pq.ParquetFile(path) as file, _writer(draft, _schema(columns)) as writer:
         for group in range(file.num_row_groups):
             table = file.read_row_group(group)
             own = [table.column(f.name).cast(f.type) for f in _OWN]
-            values = [_again(table, name, before.get(name), kind) for name, kind in columns]
+            values = [_again(table, name, old_types.get(name), kind) for name, kind in columns]
             writer.write_table(pa.Table.from_arrays([*own, *values], schema=_schema(columns)))
     draft.rename(path)
 
 
-def _again(table: pa.Table, name: str, had: DataType | None, kind: DataType) -> pa.ChunkedArray:
-    if had is None:
+def _again(table: pa.Table, name: str, old_type: DataType | None, kind: DataType) -> pa.ChunkedArray:
+    if old_type is None:
         return pa.chunked_array([pa.nulls(table.num_rows, arrow_type(kind))])
-    chunks = [converted(chunk, had, kind) for chunk in table.column(name).chunks]
+    chunks = [converted(chunk, old_type, kind) for chunk in table.column(name).chunks]
     return pa.chunked_array(chunks, arrow_type(kind))
 
 

@@ -51,22 +51,22 @@ class FileGlob:
         return re.compile("".join(_WORDS.get(part) or re.escape(part) for part in self._parts), re.DOTALL)
 
     def _walked(self, name: str) -> str | None:
-        """Return the table as the expression finds it; `ways` has for each part that fits so far where it may end."""
-        ways: list[Iterator[int]] = [self._ends(0, name, 0)]
+        """Return the table as the expression finds it. `endings`: where each part that fits so far may end."""
+        endings: list[Iterator[int]] = [self._ends(0, name, 0)]
         places, tried = [0], set[tuple[int, int]]()
-        while ways:
-            end = next(ways[-1], None)
+        while endings:
+            end = next(endings[-1], None)
             if end is None:
-                ways.pop()
+                endings.pop()
                 places.pop()
-            elif len(ways) == len(self._parts):
+            elif len(endings) == len(self._parts):
                 if end == len(name):
                     at = self._parts.index(_TABLE)
                     return name[places[at] : (*places, end)[at + 1]]
-            elif (len(ways), end) not in tried:
-                tried.add((len(ways), end))
+            elif (len(endings), end) not in tried:
+                tried.add((len(endings), end))
                 places.append(end)
-                ways.append(self._ends(len(ways), name, end))
+                endings.append(self._ends(len(endings), name, end))
         return None
 
     def _ends(self, number: int, name: str, at: int) -> Iterator[int]:

@@ -65,12 +65,12 @@ def dial(config: MySqlSourceSection) -> Any:
         private_file(config.tls.key) as key,
         as_file(config.tls.ca) as authority,
         as_file(config.tls.cert) as certificate,
-        tunnel as way,
+        tunnel as server,
     ):
         try:
-            return _open(with_files(config, authority, certificate), way, key)
+            return _open(with_files(config, authority, certificate), server, key)
         except Exception as error:
-            way.explain()
+            server.explain()
             if error.args[:1] == (2013,):
                 raise _unanswered(config, str(error.args[-1])) from None
             raise

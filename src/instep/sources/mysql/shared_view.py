@@ -50,9 +50,9 @@ def begin_shared(
     `chunk` is of the table that will be read: its definition is locked, as by a read. `guard` is a connection beside
     them."""
     reasons = []
-    for way in (_by_position, _by_lock):
+    for begin in (_by_position, _by_lock):
         try:
-            return way(config, guard, connections, chunk)
+            return begin(config, guard, connections, chunk)
         except NotShared as error:
             reasons.append(str(error))
     raise NotShared("; ".join(reasons))

@@ -87,8 +87,8 @@ class HeapStorage:
 
 def storage(connection: psycopg.Connection[Any], schema: str, name: str) -> list[HeapStorage]:
     """Return the table itself, then the partitions and inheriting tables below it."""
-    one = f"SELECT 0, {literal(quote_table(schema, name))}::regclass::oid, 0"
-    return [heap for _, heap in _storages(connection, one)]
+    sql = f"SELECT 0, {literal(quote_table(schema, name))}::regclass::oid, 0"
+    return [heap for _, heap in _storages(connection, sql)]
 
 
 def storages(
@@ -96,9 +96,9 @@ def storages(
 ) -> dict[tuple[str, str], list[HeapStorage]]:
     """Return the same of several tables; nothing of one that is not there."""
     values = ", ".join(f"({at}, {literal(quote_table(*ref))})" for at, ref in enumerate(refs))
-    several = f"SELECT w.top, to_regclass(w.name)::oid, 0 FROM (VALUES {values}) w(top, name)"  # noqa: S608 - literals
+    sql = f"SELECT w.top, to_regclass(w.name)::oid, 0 FROM (VALUES {values}) w(top, name)"  # noqa: S608 - literals
     stored: dict[tuple[str, str], list[HeapStorage]] = {}
-    for at, heap in _storages(connection, several):
+    for at, heap in _storages(connection, sql):
         stored.setdefault(refs[at], []).append(heap)
     return stored
 

@@ -85,14 +85,14 @@ def dial(config: PostgresSourceSection, open: Callable[[str], Opened]) -> Opened
         private_file(config.tls.key) as key,
         as_file(config.tls.ca) as authority,
         as_file(config.tls.cert) as certificate,
-        through(config.ssh, config.host, config.port, config.connect_timeout) as way,
+        through(config.ssh, config.host, config.port, config.connect_timeout) as server,
     ):
         try:
-            return opened(conninfo(with_files(config, authority, certificate), way, key), open)
+            return opened(conninfo(with_files(config, authority, certificate), server, key), open)
         except Exception as error:
-            way.explain()
+            server.explain()
             if _UNTRUSTED in str(error):
-                host, port = (way.address or config.host, way.port or config.port)
+                host, port = (server.address or config.host, server.port or config.port)
                 why = refusal(host, port, authority, config.connect_timeout)
                 raise translate(config, f"{_UNTRUSTED}: {why}", "", otherwise=ConnectError) from None
             raise

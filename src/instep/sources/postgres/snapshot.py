@@ -177,8 +177,8 @@ class PostgresSnapshot:
             last = {ref: ReadPoint(*before[ref].split("|")) for ref in size_of if ref in before}
             unchanged = {ref for ref, was in last.items() if (was.start, was.shown) == (point.start, point.shown)}
             rows: dict[tuple[str, str], str] = {}
-            for few in batches([ref for ref, size in size_of.items() if ref not in unchanged and size <= SMALL]):
-                rows |= self._ask(partial(row_versions, self._connection, few))
+            for some_refs in batches([ref for ref, size in size_of.items() if ref not in unchanged and size <= SMALL]):
+                rows |= self._ask(partial(row_versions, self._connection, some_refs))
             moved = self._ask(lambda: rewritten(self._connection, refs))
         now = {ref: replace(point, rows=rows.get(ref, "")) for ref in size_of.keys() - moved}
         unchanged |= {ref for ref, at in now.items() if ref in last and at.has_rows_of(last[ref])}

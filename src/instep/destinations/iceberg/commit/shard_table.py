@@ -91,8 +91,8 @@ class ShardTable(Table):
         """Return rows of the shard only, from files of its partitions only."""
         assert not isinstance(row_filter, str), "filters of ours are expressions"
         column, shard = self.shard_key
-        mine = EqualTo(term=Reference(column), value=literal(shard))
-        return super().scan(And(mine, row_filter), *args, **options)
+        in_shard = EqualTo(term=Reference(column), value=literal(shard))
+        return super().scan(And(in_shard, row_filter), *args, **options)
 
     def tasks(self) -> list[FileScanTask]:
         """Return the shard's files; DestinationError if one of them may have rows of others."""

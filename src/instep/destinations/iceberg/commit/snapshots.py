@@ -132,8 +132,10 @@ class Append(Producer, _MergeAppendFiles):
     def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
         """Merge manifests where there are enough of them; else no thread is asked whether there are."""
         data = [m for m in manifests if m.content == ManifestContent.DATA]
-        few = len(data) < self._min_count_to_merge and sum(m.manifest_length for m in data) <= self._target_size_bytes
-        if few and len({m.partition_spec_id for m in data}) <= 1:
+        is_small = (
+            len(data) < self._min_count_to_merge and sum(m.manifest_length for m in data) <= self._target_size_bytes
+        )
+        if is_small and len({m.partition_spec_id for m in data}) <= 1:
             return [*data, *(m for m in manifests if m.content != ManifestContent.DATA)]
         return super()._process_manifests(manifests)
 

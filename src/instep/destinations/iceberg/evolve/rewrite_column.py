@@ -90,9 +90,9 @@ def _written(
     target, by = arrow_schema(change.metadata.schema()), partitioning(change.metadata)
     sizes = [(t.file.record_count, t.file.file_size_in_bytes) for t in tasks]
     groups = rewrite_groups(sizes, lake.config.upsert_rows)
-    data, new_files, several = _data(table, change, commit), NewFiles(lake.io()), len(groups) > 1
+    data, new_files, in_groups = _data(table, change, commit), NewFiles(lake.io()), len(groups) > 1
     common = digest(table.metadata.table_uuid, target.to_string(show_schema_metadata=True), by, casts)
-    folder = f"{data}/rewrite-{common}" if several else f"{data}/{commit.run}-rewrite-{commit.fence}"
+    folder = f"{data}/rewrite-{common}" if in_groups else f"{data}/{commit.run}-rewrite-{commit.fence}"
     name = ".".join(table.name())
     spec = StageSpec(name, (), SystemColumns(), target, folder, "", commit.run, 0, io=lake.io(), partition=by)
     olds = [old_file(n, t) for n, t in enumerate(tasks)]
@@ -101,7 +101,7 @@ def _written(
         for n, g in enumerate(groups)
     ]
     large = is_large(sum(r for r, _ in sizes), sum(s for _, s in sizes), lake.config.upsert_rows)
-    if not several:
+    if not in_groups:
         session = workers.session() if large else None
         with new_files.removed_unless_landed(folder):
             files = [f for new in run_tasks(session, _write, parts, "rewrite", workers.on_progress) for f in new]

@@ -169,16 +169,16 @@ def in_step(lake: Lake, ref: Ref, steps: Sequence[Step], after: Table | None, fe
     it before the commit, and a wider type is announced before it comes; new names and columns follow at once. A
     rename cannot be both."""
     views = IcebergViews(lake)
-    mine = [view for view in views.all().values() if view.table == ref]
-    if mine and any(isinstance(s.change, TableRemoved) for s in steps):
-        for view in mine:
+    table_views = [view for view in views.all().values() if view.table == ref]
+    if table_views and any(isinstance(s.change, TableRemoved) for s in steps):
+        for view in table_views:
             views.drop(view.ref)
-        mine = []
-    if mine and steps and after is not None:
+        table_views = []
+    if table_views and steps and after is not None:
         with _for_later:
-            _narrow(lake, mine, steps, after, fence)
+            _narrow(lake, table_views, steps, after, fence)
     yield
-    for view in mine:
+    for view in table_views:
         moved = carried(view, steps)
         with _for_later:
             if moved is None:
@@ -187,14 +187,14 @@ def in_step(lake: Lake, ref: Ref, steps: Sequence[Step], after: Table | None, fe
                 views.put(moved, fence)
 
 
-def _narrow(lake: Lake, mine: Sequence[View], steps: Sequence[Step], after: Table, fence: int) -> None:
+def _narrow(lake: Lake, table_views: Sequence[View], steps: Sequence[Step], after: Table, fence: int) -> None:
     """Replace the views by ones without the columns that are dropped, with the types to come."""
-    table = next(view.table for view in mine)
+    table = next(view.table for view in table_views)
     now = _types(lake, table, fence) or {}
     renamed = {s.change.before.name for s in steps if isinstance(s.change, ColumnRenamed)}
     then = {c.name: iceberg_type(c.type, count(1)) for c in after.columns}
     left = {n: kind if n in renamed else then[n] for n, kind in now.items() if n in renamed or n in then}
-    for view in mine:
+    for view in table_views:
         _put(lake, view, left)
 
 

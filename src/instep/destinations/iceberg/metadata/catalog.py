@@ -401,10 +401,10 @@ class Lake:
         """Return where the metadata of each table is; of a few `refs` only those are looked up, of many all are
         read."""
         sql = "SELECT table_namespace, table_name, metadata_location FROM iceberg_tables WHERE catalog_name = ?"
-        few = refs if len(refs) <= FEW else ()
+        named = refs if len(refs) <= FEW else ()
         with self.open_database() as db:
-            parts = [db.execute(f"{sql} AND table_namespace = ? AND table_name = ?", (self.name, *r)) for r in few]
-            rows = [row for part in parts for row in part] if few else db.execute(sql, (self.name,)).fetchall()
+            parts = [db.execute(f"{sql} AND table_namespace = ? AND table_name = ?", (self.name, *r)) for r in named]
+            rows = [row for part in parts for row in part] if named else db.execute(sql, (self.name,)).fetchall()
         return {(row[0], row[1]): row[2] for row in rows}
 
     def parse(self, location: str) -> Metadata:

@@ -263,8 +263,8 @@ def _order_updates(change: TableCommit, fields: Sequence[Mapping[str, Any]]) -> 
 
 def unsorted_without(change: TableCommit, metadata: Metadata, remaining: set[int]) -> None:
     """End our own sort order if a field of it goes: the next plan puts up the order that is wanted by then."""
-    mine = own_sort(metadata)
-    if mine and not set(mine) <= remaining:
+    sort_columns = own_sort(metadata)
+    if sort_columns and not set(sort_columns) <= remaining:
         record = recorded(metadata)
         change.update(*_order_updates(change, ()))
         change.properties({LAYOUT: json.dumps(layout_to_dict(TableLayout(record.properties, (), record.partition)))})

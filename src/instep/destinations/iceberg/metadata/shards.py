@@ -63,12 +63,12 @@ def shard_key_of(properties: Properties) -> ShardKey | None:
 
 def as_shard(properties: Properties, key: ShardKey) -> dict[str, str] | None:
     """Return the properties as one shard has them; None if it does not have the table."""
-    mine = f"{SHARD}.{key[1]}."
-    if f"{mine}table" not in properties:
+    prefix = f"{SHARD}.{key[1]}."
+    if f"{prefix}table" not in properties:
         return None
     hidden = {f"instep.{what}" for what in _OWN}
     shared = {k: v for k, v in properties.items() if k not in hidden}
-    own = {f"instep.{k.removeprefix(mine)}": v for k, v in properties.items() if k.startswith(mine)}
+    own = {f"instep.{k.removeprefix(prefix)}": v for k, v in properties.items() if k.startswith(prefix)}
     own = {k: v for k, v in own.items() if k in hidden}
     return {**shared, **own, WITHIN: json.dumps(key)}
 

@@ -108,9 +108,9 @@ def _whole(rows: pa.Table, target: pa.Schema, old: tuple[pa.Table, Sequence[int]
     if rows.column_names == target.names:
         return rows
     lacking = [f for f in target if f.name not in rows.column_names]
-    had = old[0].select([f.name for f in lacking]).take(pa.array(old[1], pa.int64())) if old else None
+    old_rows = old[0].select([f.name for f in lacking]).take(pa.array(old[1], pa.int64())) if old else None
     for field in lacking:
-        values = had.column(field.name) if had is not None else pa.nulls(len(rows), field.type)
+        values = old_rows.column(field.name) if old_rows is not None else pa.nulls(len(rows), field.type)
         rows = rows.append_column(field, values.cast(field.type))
     return rows.select(target.names).cast(target)
 

@@ -57,7 +57,7 @@ class BinlogKeys:
     """Number of keys above which the whole table is read; so it is with more than a query may name."""
     since: tuple[int, int] = (0, 0)
     """Position before which everything is known."""
-    upon: CascadingTables = CascadingTables()
+    parents: CascadingTables = CascadingTables()
     """Tables whose changes change rows of this one, which is not logged."""
     primary: bool = False
     """The key is its primary key."""
@@ -231,7 +231,7 @@ class LogPass:
         edits_of = edits(event.text, event.database, behind.keys() | self._parents, event.mode, event.other)
         for ref, edit in edits_of.items():
             for child in behind.values() if edit.rekeyed and ref in self._parents else ():
-                if ref in child.upon.deletes | child.upon.updates:
+                if ref in child.parents.deletes | child.parents.updates:
                     child.all(f"{'.'.join(ref)}, which it follows by a foreign key, was renamed or altered")
             table = behind.get(ref)
             if table is not None and edit.why:
@@ -256,13 +256,13 @@ class LogPass:
     @cached_property
     def _parents(self) -> frozenset[Ref]:
         """The tables that others follow."""
-        return frozenset().union(*(t.upon.deletes | t.upon.updates for t in self.tables.values()))
+        return frozenset().union(*(t.parents.deletes | t.parents.updates for t in self.tables.values()))
 
     def _followed(self, ref: Ref, event: RowImages, mapped: tuple[BinlogKeys, Images] | None, spot: Spot) -> None:
         by_key = mapped is not None and mapped[0].primary and event.change == "update"
         moved = mapped[1].is_key_changed(event) if mapped is not None and by_key else None
         for table in self._tables_behind(spot).values():
-            if table.upon.follows(ref, event, moved):
+            if table.parents.follows(ref, event, moved):
                 table.all(f"rows of {'.'.join(ref)} changed, and by a foreign key rows of it, which is not logged")
 
     def _rows(self, event: RowImages, spot: Spot) -> None:

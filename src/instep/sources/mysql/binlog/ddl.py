@@ -110,15 +110,15 @@ def edits(
     it can be read in several ways with other results, all tables that any of them tells of may have other rows."""
     modes = MODES if mode is None or "SQL_MODE" in statement.upper() else (mode,)
     texts = (statement, other) if other else (statement,)
-    ways = _ways(texts, database, tables, modes) or _ways(texts, database, tables, MODES)
-    if not ways:
+    readings = _ways(texts, database, tables, modes) or _ways(texts, database, tables, MODES)
+    if not readings:
         return dict.fromkeys(
             tables, TableEffect(why="a statement of the log cannot be read, and may change rows unlogged", rekeyed=True)
         )
     table_effects: dict[Ref, TableEffect] = {}
-    for way in ways:
-        for ref, edit in way.items():
-            sure = edit.why or all(w.get(ref) == edit for w in ways)
+    for reading in readings:
+        for ref, edit in reading.items():
+            sure = edit.why or all(w.get(ref) == edit for w in readings)
             if not table_effects.get(ref, TableEffect()).why:
                 table_effects[ref] = (
                     edit

@@ -284,7 +284,7 @@ class MySqlLog:
     def _collected(self, read: TableRead, since: Spot) -> BinlogKeys:
         key, table = source_key(read), self._known.tables[read.source.ref]
         by_name = {c.name: c for c in table.columns}
-        upon = self._known.upon.get(read.source.ref, CascadingTables())
+        followed = self._known.parents.get(read.source.ref, CascadingTables())
         columns = tuple(by_name[k] for k in key)
         return BinlogKeys(
             columns,
@@ -292,7 +292,7 @@ class MySqlLog:
             len(table.columns),
             most_keys(self.limit, table.rows),
             numbered(since),
-            upon,
+            followed,
             set(key) == table.unique,
             frozenset(name.lower() for name in by_name),
         )
@@ -356,8 +356,8 @@ class MySqlLog:
 
     def rows(self, read: TableRead, key: str, changed: ChangedKeys) -> list[Chunk]:
         bounded, engine = self.config.max_connections, self._known.tables[read.source.ref].engine
-        several = engine == "innodb" and not bounded and self._several in (None, read.source.ref)
-        chunks = row_chunks(read, key, changed, min(self.config.table_connections, TOGETHER) if several else 1)
+        in_lanes = engine == "innodb" and not bounded and self._several in (None, read.source.ref)
+        chunks = row_chunks(read, key, changed, min(self.config.table_connections, TOGETHER) if in_lanes else 1)
         if chunks and chunks[0].connections > 1:
             self._several = read.source.ref
         return chunks

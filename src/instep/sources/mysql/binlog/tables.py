@@ -80,7 +80,7 @@ class LogTables:
     """Tables of the log that exist, and the tables that they follow by foreign keys."""
 
     tables: Mapping[Ref, BinlogTable] = field(default_factory=dict)
-    upon: Mapping[Ref, CascadingTables] = field(default_factory=dict)
+    parents: Mapping[Ref, CascadingTables] = field(default_factory=dict)
 
     def followed(self, ref: Ref, key: Sequence[str], *, full: bool) -> FollowedTable:
         table = self.tables.get(ref)
