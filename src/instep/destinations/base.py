@@ -54,7 +54,7 @@ class PartChange:
     fence: int
     table: Table
     seen: int
-    """The number of the table's shape that all of this was planned from; Conflict if it has another by now."""
+    """The number of the table's shape that all of this was planned from; Conflict if it has another now."""
     replaces_rows: bool = False
     """True if its rows are now those of another table, and the next load replaces them."""
     moves: tuple[tuple[str, str], ...] = ()

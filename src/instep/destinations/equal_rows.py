@@ -228,7 +228,7 @@ class _Pass:
             self.db.execute(f"INSERT INTO {name} SELECT * FROM part")
 
     def _is_exact(self, equal: int) -> bool:
-        """Return whether no key of the table can have been met twice: each pair took a staged row of its own, and no
+        """Return whether no key of the table can have been met twice: each pair took its own staged row, and no
         row that is left could have it, too."""
         if equal != int(self.paired.sum()):
             return False

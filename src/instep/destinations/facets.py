@@ -65,7 +65,7 @@ class Destination(Protocol):
 
     @property
     def quarantine_days(self) -> int:
-        """Days for which quarantined values are kept after they were last quarantined; 0 keeps them for ever."""
+        """Days for which quarantined values are kept after they were last quarantined; 0 keeps them forever."""
         ...
 
     @property

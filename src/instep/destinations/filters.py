@@ -77,7 +77,7 @@ def comparable(value: Any, filters: Sequence[ColumnFilter]) -> Any:
 def sql_text(column_filter: ColumnFilter, column: str) -> str:
     """Return the condition in SQL, as DuckDB and PostgreSQL read it; "" for one that they may not read alike.
 
-    Literals take the type of the column. Texts have an order of their own in PostgreSQL: they are only told apart."""
+    Literals take the type of the column. Texts have their own order in PostgreSQL: they are only told apart."""
     if column_filter.operator in ("null", "not null"):
         return f"{column} IS {column_filter.operator.upper()}"
     texts = [_literal(v) for v in column_filter.values]

@@ -29,7 +29,7 @@ class ShardSchemaChanged(Conflict):
 
 
 class RowsMoved(Conflict):
-    """Rows of a table were met that are not as they were any more."""
+    """Rows of a table were met that are no longer as they were."""
 
     def __init__(self, ref: Ref) -> None:
         super().__init__(f"table {'.'.join(ref)} moved while its rows were looked at", hint="run the replay again")

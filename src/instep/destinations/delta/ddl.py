@@ -129,7 +129,7 @@ def _park(warehouse: Warehouse, ref: Ref, commit: Commit) -> None:
 
 
 def drop(warehouse: ObjectWarehouse, state: DeltaTableState, commit: Commit) -> None:
-    """Drop a table by a commit of its own log; the place where it is kept is recorded first."""
+    """Drop a table by a commit in its own log; the place where it is kept is recorded first."""
     at, source_id = now_ms(), state.record.table.id
     warehouse.wait(state.ref, source_id, state.folder, at)
     DeltaCommit(state, state.record, records=warehouse.name_record(state.ref, at, source_id)).land(

@@ -364,7 +364,7 @@ def _indexed(state: DeltaTableState, fields: Sequence[DeltaField]) -> Sequence[D
 
 
 def _written(path: AnyPath) -> int:
-    """Return milliseconds since 1970; for an object, now: its time is not worth a request of its own."""
+    """Return milliseconds since 1970; for an object, now: its time is not worth another request."""
     return now_ms() if isinstance(path, ObjectPath) else int(path.stat().st_mtime * 1000)
 
 

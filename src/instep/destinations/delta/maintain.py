@@ -1,6 +1,6 @@
 """Maintenance of a Delta table: compact small files, expire old versions, delete orphaned files.
 
-Puts a table back to an earlier version: its rows, never its columns. What a column is called or stored as by now
+Puts a table back to an earlier version: its rows, never its columns. What a column is called or stored as now
 holds for the old rows, too: their values are found by physical name.
 """
 

@@ -394,7 +394,7 @@ class ObjectWarehouse(Warehouse):
         return some and not self._is_dropped(folder, ref)
 
     def _is_dropped(self, folder: ObjectPath, ref: Ref) -> bool:
-        """Return whether what lies there was dropped, or is called something else by now."""
+        """Return whether what lies there was dropped, or is called something else now."""
         try:
             snapshot = self.log_in(folder).snapshot()
         except DestinationError:
@@ -410,7 +410,7 @@ class ObjectWarehouse(Warehouse):
         return {PLACE: json.dumps({"name": list(ref), "dropped": dropped, "id": source_id})}
 
     def make(self, ref: Ref) -> DeltaLog:
-        """Create the table in a folder of its own, apart from one that was dropped or renamed."""
+        """Create the table in its own folder, apart from one that was dropped or renamed."""
         self._check()
         folder, number = self._found(ref)
         if folder.is_dir() and self._is_dropped(folder, ref):

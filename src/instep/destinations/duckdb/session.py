@@ -132,7 +132,7 @@ class DuckDbSession(SqlSession):
         return {name: kind for name, kind, *_ in self.run(f"DESCRIBE {self.name(*ref)}")}
 
     def move(self, record: Record, new: Ref) -> Record:
-        """Rename a table. DuckDB moves none into another schema: there the table is written anew."""
+        """Rename a table. DuckDB moves none into another schema: there the table is rewritten."""
         moved = replace(record, table=replace(record.table, schema=new[0], name=new[1]))
         old = self.name(*record.ref)
         if new[0] == record.ref[0]:

@@ -135,7 +135,7 @@ class PostgresServer(SqlDatabase):
 
     @contextmanager
     def arrow(self) -> Iterator[Arrow]:
-        """Open a connection that speaks Arrow, in a transaction of its own, rolled back unless it was committed."""
+        """Open a connection that speaks Arrow, in its own transaction, rolled back unless it was committed."""
         with self.translated(), self._arrow.connection() as arrow:
             yield arrow
             arrow.call(arrow.connection.rollback)

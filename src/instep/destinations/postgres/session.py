@@ -152,7 +152,7 @@ class PostgresSession(SqlSession):
         old = record.ref
         if new[0] != old[0]:
             self.make_schema(new[0])
-            # Under a name of its own between the two: neither schema may have the other's.
+            # Under its own name between the two: neither schema may have the other's.
             self.run(f"ALTER TABLE {self.name(*old)} RENAME TO {q(between := f'{MOVING}{record.place[:12]}')}")
             self.run(f"ALTER TABLE {self.name(old[0], between)} SET SCHEMA {self.schema(new[0])}")
             old = (new[0], between)

@@ -59,7 +59,7 @@ class PostgresStaging(Staging):
                 arrow.append(self.bare(what), rows.to_reader(BATCH))
 
     def add_whole(self, shape: Record, files: Files) -> None:
-        """Stage the next generation of the table, indexed and analysed, under a name of its own."""
+        """Stage the next generation of the table, indexed and analysed, under its own name."""
         name = self.make("next", self.server.dialect.definitions(shape.table), sum(f.rows for f in files), logged=True)
         self.copy("next", self._schema(shape, shape.names), filled(files), numbered=False)
         with self.server.writing() as session:

@@ -105,7 +105,7 @@ class SqlDatabase(ABC):
 
 
 class Staging(ABC):
-    """Rows of one attempt at one table, on their way into it. They are added first, each lot under a name of its own;
+    """Rows of one attempt at one table, on their way into it. They are added first, each lot under its own name;
     then `loading` opens the transaction that moves them."""
 
     def __init__(self, database: SqlDatabase, record: Record, commit: Commit) -> None:

@@ -91,7 +91,7 @@ def latest(parked: Sequence[Parked], name: str) -> Parked | None:
 
 def moved_values(table: str, record: Record, part: PartChange) -> str:
     """Return the statement by which values of a shard's rows go to other columns, out of those that are parked too;
-    `record` is the table's as it is by now, `table` what SQL calls it."""
+    `record` is the table's as it is now, `table` what SQL calls it."""
     columns, sets = record.table.by_name, dict[str, str]()
     for old, new in part.moves:
         waits = None if old in columns else latest(record.parked, old)

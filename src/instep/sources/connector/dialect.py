@@ -82,7 +82,7 @@ class ConnectorDialect(Protocol):
         ...
 
     def launch(self, scratch: str, host: ChildEnvironment, log: Callable[[LogLine], None]) -> Launch:
-        """Return what to start; `scratch` is a folder of its own. Raises SetupError if it cannot be installed."""
+        """Return what to start; `scratch` is a folder for it alone. Raises SetupError if it cannot be installed."""
         ...
 
     def request(self, command: str, state: Mapping[str, Any], scope: StreamScope) -> Mapping[str, Any]:

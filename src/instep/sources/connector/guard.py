@@ -1,4 +1,4 @@
-"""Supervisor of a connector's process: a program of its own, run by path, standard library only.
+"""Supervisor of a connector's process: a separate program, run by path, standard library only.
 
 It starts the process with limits, watches its memory, and when the process ends, or whoever started this ends, it kills
 every process that came of it, those that left its group included. Standard input is one line of JSON, then nothing: its
@@ -49,7 +49,7 @@ def _plan() -> dict[str, Any]:
 
 
 def _start(plan: dict[str, Any], libc: Any) -> int:
-    """Return the process, leader of a session of its own. This process has one thread, so fork() is safe."""
+    """Return the process, leader of its own session. This process has one thread, so fork() is safe."""
     guard = os.getpid()
     if child := os.fork():
         return child

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 def seal_pending(segment: Segment, table: SegmentTable, place: Path, key: bytes) -> None:
-    """Move the table's part of a segment to a folder of its own, sealed, that only its owner can read."""
+    """Move the table's part of a segment to its own folder, sealed, that only its owner can read."""
     place.mkdir(parents=True, mode=0o700)
     for path in table.paths:
         seal(Path(segment.folder) / path, place / path, key)

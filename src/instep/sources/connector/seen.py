@@ -143,7 +143,7 @@ class SeenTables:
 
 
 def _met_all(before: SeenTable | None, now: SegmentTable, *, every: bool) -> SeenTable:
-    """Return the table with what each checkpoint of the segment has added, as if it had been a segment of its own."""
+    """Return the table with what each checkpoint of the segment has added, as if it had been a separate segment."""
     for step in now.steps:
         before = _merged(before, step, every=every)
     return _merged(before, now, every=every) if before is None or not now.steps else before

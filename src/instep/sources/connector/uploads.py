@@ -97,7 +97,7 @@ def publish(segment: Path, table: SegmentTable, uploads: Path) -> None:
                 hint="make room there; a path cannot be that of a file and of a folder",
             ) from error
         finally:
-            with suppress(OSError):  # a rename leaves both names of what is one file by now
+            with suppress(OSError):  # a rename leaves both names of what is one file
                 draft.unlink(missing_ok=True)
 
 

@@ -148,7 +148,7 @@ def _opened(config: FilesConfig, state: FileState, part: FilePart | None, *, who
 @contextmanager
 def _located(config: FilesConfig, state: FileState) -> Iterator[tuple[Any, str]]:
     """Yield the file system of a file and its path there; of a source without `links`, a path that leads to a file of
-    the folder whatever lies in its place by now."""
+    the folder whatever lies in its place now."""
     filesystem, path = config.folder.resolve(state.name)
     if config.links or config.folder.local is None:
         yield filesystem, path

@@ -164,7 +164,7 @@ def _local_files(config: FilesConfig, root: str) -> list[_Found]:
 
 
 def _identity(folder: str) -> tuple[int, int] | None:
-    """Return what tells a folder from all others; None if it is gone by now."""
+    """Return what tells a folder from all others; None if it no longer exists."""
     try:
         state = Path(folder).stat()
     except FileNotFoundError:

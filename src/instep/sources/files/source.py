@@ -100,7 +100,7 @@ def _keyed(columns: Sequence[Column], table: str, options: FileOptions) -> list[
 @dataclass(frozen=True)
 class _ReadFiles:
     """Files that were read before: the number of the version of each file, for those that are there as another version
-    by now (`replaced`) and for those that are there no more (`gone`)."""
+    now (`replaced`) and for those that no longer exist (`gone`)."""
 
     replaced: dict[str, int]
     gone: dict[str, int]

@@ -1,7 +1,7 @@
 """The glob that tells the table of a file: `*` and `?` stay within a folder, `**` crosses folders, `{table}` is the
 table's name.
 
-Python's expressions try each way through a path, and so for ever where there are many wildcards. With more than three
+Python's expressions try each way through a path, and so forever where there are many wildcards. With more than three
 the same ways are tried in the same order, and none from one place twice.
 """
 

@@ -38,7 +38,7 @@ def jar_file(jar: JdbcJar) -> str:
 
 
 class JdbcConfig(JdbcSourceSection):
-    """A database that a driver of its own reaches."""
+    """A database that is reached through its own driver."""
 
     type: Literal["jdbc"] = "jdbc"
 

@@ -51,7 +51,7 @@ class JdbcQuery:
 
 @dataclass(frozen=True)
 class JdbcReader:
-    """A reader whose chunks are partitions of data frames; the driver's process also opens a connection of its own."""
+    """A reader whose chunks are partitions of data frames; the driver's process also opens its own connection."""
 
     login: Login
     quote: str

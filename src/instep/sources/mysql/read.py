@@ -110,7 +110,7 @@ BATCH_ROWS = 65_536
 
 @dataclass(frozen=True)
 class MySqlReader:
-    """Opens a connection with a consistent snapshot of its own, not older than the driver's, or `together` such
+    """Opens a connection with its own consistent snapshot, not older than the driver's, or `together` such
     connections that show one state."""
 
     config: MySqlSourceSection

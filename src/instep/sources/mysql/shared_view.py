@@ -122,7 +122,7 @@ def _transactions(connections: Connections) -> bool:
 
 
 def _by_lock(config: MySqlSourceSection, guard: pymysql.Connection[Any], connections: Connections, chunk: Chunk) -> str:
-    """Lock the table against writers for that time, on a connection of its own: a transaction would end the lock."""
+    """Lock the table against writers for that time, on its own connection: a transaction would end the lock."""
     begun = time.monotonic()
     try:
         with _guarded(config):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import psycopg
 
 VERSION = "1"
-"""Part of each fingerprint: raise it when the mapping of types changes, so that catalogs are read anew."""
+"""Part of each fingerprint: raise it when the mapping of types changes, so that catalogs are read again."""
 
 KINDS = {"r": "table", "p": "table", "v": "view", "m": "materialized_view", "f": "foreign"}
 

@@ -109,7 +109,7 @@ def _storages(connection: psycopg.Connection[Any], tables: str) -> list[tuple[in
 
 
 def rewritten(connection: psycopg.Connection[Any], refs: Sequence[tuple[str, str]]) -> frozenset[tuple[str, str]]:
-    """Return the tables whose rows are in another file by now than at the read point of the connection: ALTER TABLE and
+    """Return the tables whose rows are in another file now than at the read point of the connection: ALTER TABLE and
     TRUNCATE leave nothing in it that an older read point would show."""
     values = ", ".join(f"({literal(s)}, {literal(n)})" for s, n in refs)
     if not values:
@@ -218,7 +218,7 @@ def _value(text: str, column: Column) -> str:
 def bounds_statement(table: Table, column: Column, where: str = "") -> str:
     """Return one row: the greatest value as text, and how many rows have no usable one (NULL, infinity or NaN).
 
-    Infinity would be the last cursor value for ever, so it counts as no value. The greatest is that of the column
+    Infinity would be the last cursor value forever, so it counts as no value. The greatest is that of the column
     (`t.`), not of the text that is selected under the same name.
     """
     name, source = quote(column.name), quote_table(table.schema, table.name)

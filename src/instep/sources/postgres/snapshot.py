@@ -48,7 +48,7 @@ Found = TypeVar("Found")
 
 class PostgresSnapshot:
     """See `Snapshot`. `note` says what is unusual about it, "" if nothing. Where the read point cannot be shared, every
-    chunk is in one lane, read on one connection at a read point of its own, which is not before this one."""
+    chunk is in one lane, read on one connection at its own read point, which is not before this one."""
 
     def __init__(
         self,
@@ -205,7 +205,7 @@ class PostgresSnapshot:
 
     def changed_tables(self, catalog: Catalog) -> frozenset[tuple[str, str]]:
         """Return a fingerprint on a new connection, and the whole catalog only if that differs; and the tables whose
-        rows were written anew: this read point shows nothing of these."""
+        rows were rewritten: this read point shows nothing of these."""
         with connect(self._config) as connection, translated(self._config):
             seen, names = self._seen, self._names
             if seen is None or unlocked(self._config, connection, lambda: read_fingerprint(connection, names)) != (

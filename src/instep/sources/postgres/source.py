@@ -2,7 +2,7 @@
 
 A catalog lists what exists, readable or not: a table or column without the SELECT privilege is in the catalog
 and in `Discovery.denied`, so that a lost grant is never taken for a removal. Partitions are part of their
-parent. An inheriting table is a table of its own, and its rows are its parent's too, as in any query.
+parent. An inheriting table is a table in its own right, and its rows are its parent's too, as in any query.
 
 `source test` for PostgreSQL: each line says what was tried and, if it failed, what to do.
 """

@@ -1,6 +1,6 @@
 """Versions of tables, by which two snapshots prove that a table has the same rows.
 
-PostgreSQL's statistics count the rows that were written, but late, and not for ever: they prove nothing. What does:
+PostgreSQL's statistics count the rows that were written, but late, and not forever: they prove nothing. What does:
 
 - the transactions that a snapshot shows. If two snapshots show the same, nothing was committed between them.
 - the row versions of a table. Each is known by its place and the transaction that made it, and never changes. So

@@ -245,7 +245,7 @@ def _first(old: pa.Array, new: pa.Array) -> pa.Array:
 
 
 def _notes(part: FillTask, columns: Mapping[str, pa.Array], hit: Any, staged: pa.ChunkedArray) -> pa.Array:
-    """Return the notes of the batch: a column that has a value now is not noted any more, one that did not fit is."""
+    """Return the notes of the batch: a column that has a value now is no longer noted, one that did not fit is."""
     old = columns[part.meta]
     if old.null_count == len(old) and staged.null_count == len(staged):
         return old

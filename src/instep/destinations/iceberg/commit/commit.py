@@ -160,7 +160,7 @@ class TableCommit:
             self.properties(totals)
 
     def land_new(self) -> Table:
-        """Commit the creation of a table; raises Conflict if it is there by now."""
+        """Commit the creation of a table; raises Conflict if it exists already."""
         if not isinstance(self._table, DeferredTable):
             return self._create()
         self._table.leave()  # created or refused: from now on the catalog tells

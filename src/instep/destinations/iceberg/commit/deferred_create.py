@@ -45,7 +45,7 @@ def wait_for_rows(lake: Lake, ref: Ref, change: TableCommit) -> None:
 
 
 def create_deferred(lake: Lake, ref: Ref) -> None:
-    """Make the table now, without rows, if its creation is deferred. Raises Conflict if another is there by now."""
+    """Make the table now, without rows, if its creation is deferred. Raises Conflict if another exists already."""
     if (table := lake.deferred_creates.deferred.get(ref)) is not None:
         TableCommit(table).land_new()
 

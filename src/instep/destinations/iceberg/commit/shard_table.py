@@ -107,7 +107,7 @@ class ShardTable(Table):
         return own_tasks
 
     def as_it_was(self) -> ShardTable:
-        """Return the table as it is by now; Conflict unless the shard has the files and the columns that it had."""
+        """Return the table as it is now; Conflict unless the shard has the files and the columns that it had."""
         now = ShardTable(self.catalog.load_table(self._identifier), self.shard_key)
         if now.own_schema().fields != self.own_schema().fields or _listed(now) != _listed(self):
             raise Conflict(f"table {'.'.join(self.name())} moved under this run", hint="run the sync again")

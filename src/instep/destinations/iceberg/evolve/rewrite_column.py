@@ -205,7 +205,7 @@ def _total(files: Sequence[DataFile]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class _IcebergRewritePart:
-    """Some data files whose rows are written anew, as `spec` says."""
+    """Some data files whose rows are rewritten, as `spec` says."""
 
     number: int
     table: TableMetadata

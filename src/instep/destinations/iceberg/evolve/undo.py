@@ -1,7 +1,7 @@
 """Retention of dropped columns and tables in a lake, and what of them can be restored.
 
 A column's drop is remembered in the table: its field id, when, and the tag on the snapshot from before. A dropped
-table waits in a namespace of its own with the time of its drop in a property.
+table waits in its own namespace with the time of its drop in a property.
 """
 
 from __future__ import annotations

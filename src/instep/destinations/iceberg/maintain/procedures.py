@@ -78,7 +78,7 @@ def _is_reached(lake: Lake) -> bool:
 
 @dataclass(frozen=True)
 class MetadataAlias:
-    """A table's metadata under another name, in a catalog of its own, whose `database` is a file."""
+    """A table's metadata under another name, in its own catalog, whose `database` is a file."""
 
     spark: Procedures
     catalog: str

@@ -1,7 +1,7 @@
-"""Roll a table's rows back to a snapshot, never its schema. What a column is called or stored as by now holds for
+"""Roll a table's rows back to a snapshot, never its schema. What a column is called or stored as now holds for
 the old rows, too: their values are found by field id.
 
-A table as it is stays readable under a name of its own, while the table itself goes on.
+A table as it is stays readable under its own name, while the table itself goes on.
 
 No file is copied: the copy's metadata names the table's snapshot, and a tag of the table keeps the files of that
 snapshot from being expired. The copy's own metadata is all that is deleted with it.
@@ -202,7 +202,7 @@ def _alone(metadata: TableMetadata, main: Snapshot, location: str, record: dict[
 
 
 def _claimed(lake: Lake, table_uuid: str, fence: int) -> Table | None:
-    """Return the table that the copy was made of, whatever it is called by now; claimed, unless it waits as dropped."""
+    """Return the table that the copy was made of, whatever it is called now; claimed, unless it waits as dropped."""
     refs = lake.refs()
     ref = next((r for r, m in lake.metadata(refs).items() if m.get("table-uuid") == table_uuid), None)
     if ref is not None and ref[0] != lake.dropped:

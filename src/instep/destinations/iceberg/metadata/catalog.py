@@ -451,7 +451,7 @@ class Lake:
         return f"{self.warehouse}/{_plain(namespace)}"
 
     def new_location(self, ref: Ref) -> str:
-        """Return a folder of its own for every table ever made: names come back, folders do not."""
+        """Return a new folder for every table ever made: names come back, folders do not."""
         return f"{self.place_of(ref[0])}/{_plain(ref[1])}-{uuid.uuid4().hex[:12]}"
 
     def redacted(self, message: str) -> str:

@@ -100,7 +100,7 @@ class SparkUpsert:
 
     @contextmanager
     def written(self, commit: Commit) -> Iterator[tuple[list[DataFile], Deletes]]:
-        """Yield the files of the edits, in a folder of their own; they are removed if the commit is refused."""
+        """Yield the files of the edits, in their own folder; they are removed if the commit is refused."""
         folder = f"{own_data(self.table)}/{commit.run}-merge-{commit.fence}-{uuid.uuid4().hex[:8]}"
         spec = StageSpec(
             table=".".join(self.table.name()),
@@ -188,7 +188,7 @@ def _check_unmoved(table: IcebergTable, edits: Edits) -> None:
     moved = "moved" in edits.counts
     if not isinstance(table, ShardTable):
         now, then = table.catalog.load_table(table.name()).metadata, table.metadata
-        # snapshots before the current one may have expired meanwhile; a way there and back has a time of its own
+        # snapshots before the current one may have expired meanwhile; a way there and back has its own time
         moved = moved or now.current_snapshot_id != then.current_snapshot_id
         moved = moved or now.snapshot_log[-1:] != then.snapshot_log[-1:]
     if moved:

@@ -60,7 +60,7 @@ def task_scratch() -> Iterator[Path]:
 
 @contextmanager
 def _sweeper() -> Iterator[Callable[[str], None]]:
-    """Take the folder that it removes once this process has ended. In a session of its own: what ends this process
+    """Take the folder that it removes once this process has ended. In its own session: what ends this process
     by its group does not end that one."""
     with subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", _DELETE_FOLDER],

@@ -1,7 +1,7 @@
 """Log-based change capture: the row-based binary log, read as a replica reads it, up to where a snapshot is.
 
 The server keeps nothing for us: a position is a file, a place in it and when the file was begun, so that a log that
-was started anew, or another server's, is not taken for the same. With it go the names (GTIDs) of transactions that are
+was restarted, or another server's, is not taken for the same. With it go the names (GTIDs) of transactions that are
 before it: by these its place in the log of another server is found, after a failover. Up to where a snapshot shows
 everything is asked of the server: MariaDB says where in the log a consistent snapshot is; MySQL says which transactions
 are done. Neither is the end of the log, where transactions stand that nobody sees yet.

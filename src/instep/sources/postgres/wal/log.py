@@ -331,7 +331,7 @@ class PostgresLog:
             if new and not why:
                 logged = self._retry_while_active(lambda: log_tables(session, self.names.publication, keys))
             self._known |= logged
-            added = {k.ref for k in new}  # one that was made anew meanwhile has the name of a table that was listed
+            added = {k.ref for k in new}  # one that was recreated meanwhile has the name of a table that was listed
             tables = {
                 ref: followed(
                     logged.get(ref), key, self._parts.get(ref, ()), pending=ref in added or ref not in self._listed
