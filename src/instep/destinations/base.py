@@ -123,10 +123,10 @@ class Merge:
     """Specification of a merge of staged rows into a table.
 
     `key`: destination column names. `cursor`: the column by which an older version never overwrites a newer
-    one, "" without. `complete`: the staged rows are the whole source table, so keys that are not staged are
+    one, "" if none. `complete`: the staged rows are the whole source table, so keys that are not staged are
     deleted at the source. `keys`: files with the key columns only of the whole source table (cursor mode),
     for finding deletes. `requested`: files with the keys that the source was asked for: those among them that are not
-    staged are deleted there, nothing is said of any other (destinations whose capabilities have `merges_asked`).
+    staged are deleted there, nothing is said of any other (destinations whose capabilities have `merges_requested`).
     `deletes`: what to do with the rows found so. `since`: (column, literal): the staged
     rows replace the table's rows from that value on (append with a cursor, no key).
     """

@@ -159,7 +159,7 @@ class Child:
         return frame
 
     def _elapsed(self) -> float:
-        """Return the child's time in seconds, running time included."""
+        """Return the child's run time so far, in seconds."""
         return self._spent + time.monotonic() - self._since
 
     def _too_long(self) -> ReadError:
@@ -195,7 +195,7 @@ class Child:
         )
 
     def wait(self, timeout: float | None = None) -> ChildEnd:
-        """Wait for the end, and brings it about after `timeout` seconds."""
+        """Wait until the process ends; end it after `timeout` seconds."""
         if self.ended is None:
             assert self._guard.stdin is not None
             assert self._guard.stdout is not None

@@ -78,7 +78,7 @@ class ConnectorDialect(Protocol):
         ...
 
     def secrets(self) -> Iterable[tuple[str, str]]:
-        """Yield the values that it is given, by name; some are secret."""
+        """Yield the values given to the connector, by name; some are secret."""
         ...
 
     def launch(self, scratch: str, host: ChildEnvironment, log: Callable[[LogLine], None]) -> Launch:

@@ -169,7 +169,7 @@ def _for_pip(folder: Path, line: str) -> str:
 
 
 def _made(file: Path) -> bool:
-    """Return whether an installation or a trial has written it."""
+    """Return whether an installation or a trial has written the file."""
     on_top = _MADE_ON_TOP.intersection(file.parts[:1])
     return bool(on_top) or any(part in _MADE or part.endswith(".egg-info") for part in file.parts)
 
@@ -186,7 +186,7 @@ def place_of(config: ConnectorConfig) -> Path:
 
 
 def cache_folder() -> Path:
-    """Return the folder for what is made once on this machine and kept."""
+    """Return the folder of things that are created once per machine."""
     cache = os.environ.get("INSTEP_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "instep")
     return Path(cache)
 

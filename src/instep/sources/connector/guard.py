@@ -93,7 +93,7 @@ def _watched(child: int, memory: int) -> tuple[int | None, str, int]:
 
 
 def _reaped(child: int) -> int | None:
-    """Return the status of the process if it has ended; ends of others are taken on the way."""
+    """Return the status of the process if it has ended; other processes that have ended are reaped."""
     while True:
         try:
             number, status = os.waitpid(-1, os.WNOHANG)
@@ -148,7 +148,7 @@ def _children_of_all(number: int) -> list[int]:
 
 
 def _private(number: int) -> int:
-    """Return bytes that the process shares with no file."""
+    """Return the bytes of memory that the process shares with no file."""
     try:
         with open(f"/proc/{number}/statm", "rb") as file:
             fields = file.read().split()

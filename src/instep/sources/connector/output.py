@@ -43,7 +43,7 @@ def _skip_line(output: TextIO) -> None:
 
 
 def level_of(line: str, otherwise: str) -> str:
-    """Return the level that a line of an output begins with, or has between its time and its text, as Python's
+    """Return the log level at the beginning of a line, or between its time and its text, as Python's
     `logging` writes it."""
     match = _LEVEL.match(line)
     return _LEVELS[match[1]] if match else otherwise

@@ -132,7 +132,7 @@ def row_ids(columns: Mapping[str, pa.Array], rows: int, ids: RowIds) -> pa.Array
 
 
 def canonical(values: pa.Array) -> pa.Array:
-    """Return the text that tells a value from others, without the zeros that only a type adds."""
+    """Return the text that identifies a value, without the zeros that only a type adds."""
     values = plain(values)
     kind, texts = values.type, to_text(values)
     if not (pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
@@ -180,7 +180,7 @@ def reduce(db: duckdb.DuckDBPyConnection, scan: ConnectorScan) -> Ends:
 
 
 def _load(db: duckdb.DuckDBPyConnection, scan: ConnectorScan, keys: Sequence[str]) -> int:
-    """Return the table `ops`; answers its rows. Keys are compared by their texts."""
+    """Create the table `ops` and return the number of its rows. Keys are compared as texts."""
     schema = pa.schema([("n", pa.int64()), ("op", pa.int8()), *((k, pa.string()) for k in keys)])
     total = 0
 
@@ -203,7 +203,7 @@ def _numbers(db: duckdb.DuckDBPyConnection, where: str) -> Numbers:
 
 
 def membership_mask(numbers: pa.Array, members: Numbers) -> pa.Array:
-    """Return a mask of those that are among the sorted `members`."""
+    """Return a mask of the numbers that are among the sorted `members`."""
     own = numbers.to_numpy()
     if not len(members):
         return pa.array(np.zeros(len(own), bool))
@@ -230,7 +230,7 @@ def mixed(db: duckdb.DuckDBPyConnection, scan: ConnectorScan, *, loose: bool) ->
 
 
 def _load_raw(db: duckdb.DuckDBPyConnection, scan: ConnectorScan) -> None:
-    """Yield the table `raw`: the values of the operations in `parts`; `given` are places of columns."""
+    """Create the table `raw`: the values of the operations in `parts`; `given` are places of columns."""
     part_numbers: Numbers = np.asarray(db.execute("SELECT n FROM parts ORDER BY n").fetchnumpy()["n"], np.int64)
     kinds = _kinds(scan)
     fields = [("n", pa.int64()), ("given", pa.list_(pa.int32())), *((f"c{i}", k) for i, k in enumerate(kinds))]
@@ -262,7 +262,7 @@ def _places(given_names: pa.Array, scan: ConnectorScan) -> pa.Array:
 
 
 def _kinds(scan: ConnectorScan) -> list[pa.DataType]:
-    """Return the type that holds a column's values of all files: their own where they agree, else text."""
+    """Return the type that holds a column's values in all files: their type where they agree, else text."""
     data_types: dict[str, set[pa.DataType]] = {name: set() for name in scan.columns}
     for _, batch in scan.batches(scan.columns):
         for name, values in batch.items():

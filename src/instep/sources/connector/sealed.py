@@ -68,7 +68,7 @@ def sealed_pieces(source: Readable, name: str, key: bytes) -> Iterator[bytes]:
 
 
 def plain_pieces(source: Readable, name: str, key: bytes) -> Iterator[bytes]:
-    """Yield the reverse; InvalidTag or ValueError for what was not sealed so."""
+    """Yield the content of a sealed file; raises InvalidTag or ValueError for any other file."""
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     cipher = AESGCM(key)

@@ -65,7 +65,7 @@ class SeenTable:
 
     @property
     def usable(self) -> bool:
-        """Return whether its key is known; a key without a type waits for its first value."""
+        """Return whether the table's key is known; a key without a type waits for its first value."""
         named = all(map(self._has_type, self.key))
         return named and any(map(self._has_type, self.columns))
 
@@ -173,7 +173,7 @@ def _has_values(column: SegmentColumn) -> bool:
 def _with_values(
     before: SeenColumn | None, column: SeenColumn, now: SeenColumn | None, table: SegmentTable
 ) -> SeenColumn:
-    """Return the column with whether values of it came. Only whole rows show that a column is silent, as updates may
+    """Return the column with `came` and `silent` set. Only whole rows show that a column is silent, as updates may
     omit any."""
     if now is not None and now.came:
         return replace(column, came=True, silent=False)

@@ -164,7 +164,7 @@ class ConnectorSnapshot:
         )
 
     def changed_tables(self, catalog: Catalog) -> frozenset[Ref]:
-        """Return no table: what has come does not change any more."""
+        """Return no table: a segment never changes once it is written."""
         return frozenset()
 
 

@@ -100,7 +100,7 @@ class ConnectorSource(WholeCatalog):
 
     @contextmanager
     def snapshot(self) -> Iterator[ConnectorSnapshot]:
-        """Yield, while a run is under way, what its group of segments brought."""
+        """Yield the tables that a run's group of segments contains, while the run is under way."""
         if self._run is not None:
             run = self._run
             noted = self.dialect.notes_rows

@@ -119,7 +119,7 @@ class TableSpool:
 
     @property
     def steps(self) -> int:
-        """Return how often its columns were others than in the part before."""
+        """Return how often the columns differed from those of the part before."""
         return len(self._steps)
 
     @property
@@ -177,12 +177,12 @@ class TableSpool:
             self._write()
 
     def _telling(self) -> tuple[object, ...]:
-        """Return a value that differs between steps."""
+        """Return a value that changes with every step."""
         kinds = (self._counts[UPSERT] > 0, self._counts[UPDATE] > 0, self._counts[DELETE] > 0)
         return (*kinds, *((name, seen.type, seen.came, seen.value_type) for name, seen in self._seen.items()))
 
     def _step(self) -> SegmentTable:
-        """Return the table as it was told by this part alone, without its rows."""
+        """Return the table as this part alone describes it, without its rows."""
         columns = tuple(replace(c, invalid_values=0, met=()) for c in self._described())
         declaration, counts = self._declaration, self._counts
         return SegmentTable(

@@ -65,7 +65,7 @@ class CarriedBytes:
 
 
 def given_back(texts: pa.Array) -> pa.Array:
-    """Return texts as they are in the file: whoever reads them meets bytes that are none."""
+    """Return texts as they are in the file, bytes that are not text included."""
     if not pc.any(pc.match_substring_regex(texts, r"[\x{10FE80}-\x{10FEFF}]")).as_py():
         return texts
     raw = [None if text is None else _bytes(text) for text in texts.to_pylist()]
@@ -254,7 +254,7 @@ def _open(stream: Any, options: FileOptions, width: int | None, name: str) -> _C
 
 
 def _texts(options: FileOptions, width: int | None) -> csv.ConvertOptions:
-    """Return options that keep bytes that are no text: each value is checked when it is cast."""
+    """Return options that keep bytes that are not text: each value is checked when it is cast."""
     known = WIDEST if width is None else width
     return csv.ConvertOptions(
         check_utf8=False,
@@ -289,7 +289,7 @@ class _Lines:
 
 
 def _valid(texts: pa.Array) -> pa.Array:
-    """Return texts in which bytes that are none are shown as replacement characters: for looking only."""
+    """Return texts with replacement characters for bytes that are not text; only to infer types."""
     try:
         texts.validate(full=True)
     except pa.ArrowInvalid:

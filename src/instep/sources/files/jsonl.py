@@ -99,7 +99,7 @@ _decode = json.JSONDecoder(parse_float=Number, parse_int=Number, parse_constant=
 
 
 def _parsed(text: str) -> dict[str, Any] | str:
-    """Return the object of a line, or why it is none."""
+    """Return the object of a line, or why it is not an object."""
     try:
         if not text.isascii():
             text.encode()

@@ -164,7 +164,7 @@ def _local_files(config: FilesConfig, root: str) -> list[_Found]:
 
 
 def _identity(folder: str) -> tuple[int, int] | None:
-    """Return what tells a folder from all others; None if it no longer exists."""
+    """Return the identity of a folder; None if it no longer exists."""
     try:
         state = Path(folder).stat()
     except FileNotFoundError:
@@ -259,7 +259,7 @@ def _place_of(config: FilesConfig, file: FileState) -> str | None:
 
 
 def stem(file: FileState) -> str:
-    """Return the name of a file without the endings that tell how it is written."""
+    """Return the name of a file without the endings that name its format and compression."""
     parts = file.name.rpartition("/")[2].split(".")
     while len(parts) > 1 and parts[-1].lower() in {*FORMATS, *PACKED}:
         parts.pop()

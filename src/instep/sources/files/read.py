@@ -403,12 +403,12 @@ def _joined(groups: Sequence[FilePart]) -> Iterator[FilePart]:
 
 
 def rows_of_piece(piece: FilePiece) -> int:
-    """Return how many rows there are, or about so many of a text."""
+    """Return the number of rows; of a text file an estimate."""
     return piece[1].rows if piece[1] else piece[0].shape.rows
 
 
 def bytes_of_piece(piece: FilePiece) -> int:
-    """Return how many bytes it has in its file."""
+    """Return the number of bytes of the piece in its file."""
     return piece[1].bytes if piece[1] else piece[0].state.size
 
 

@@ -275,7 +275,7 @@ class FilesSnapshot:
         return sum(f.shape.rows for f in files) - superseded
 
     def _superseded(self, table: Table, files: Sequence[File]) -> SupersededLines:
-        """Return the lines that do not count; the keys of the same files are read once."""
+        """Return the superseded lines; the keys of the same files are read once."""
         key = {k: table.by_name[k].type for k in table.key}
         key_of_files = (table.name, tuple(key.items()), tuple(f.number for f in files))
         if key_of_files not in self._found:
@@ -303,7 +303,7 @@ class FilesSnapshot:
 
 
 def _without_rows(file: File) -> str:
-    """Return why files with records and without columns are no table."""
+    """Return why files with records but without columns are not a table."""
     what = "has to be one JSON object" if file.format == "jsonl" else "needs a header"
     return f"none of the {file.shape.refused:,} records of {file.state.name} is a row: each {what}"
 

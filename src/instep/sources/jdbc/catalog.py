@@ -58,7 +58,7 @@ def places(connection: JdbcConnection, config: JdbcConfig) -> list[JdbcPlace]:
 
 
 def _all(connection: JdbcConnection) -> list[str]:
-    """Return every schema but those of the system; for a login that has none of its own."""
+    """Return every schema except system schemas, for a login without a schema."""
     names = (row[0] for row in connection.table(connection.metadata().getSchemas(), 1))
     return [name for name in names if name and name.upper() not in ("INFORMATION_SCHEMA", "SYS", "SYSTEM")]
 

@@ -88,7 +88,7 @@ class JdbcReader:
         return read_failure(self.login, error, f"{subject}: reading") if is_of_driver(error) else None
 
     def _unknown_failure(self, subject: str) -> ReadError:
-        """Return SourceLost if the database answers no more, for what the driver said was lost on its way."""
+        """Return SourceLost if the database no longer answers: the driver's own message was lost."""
         why = "the driver's message was lost because this session was started without its jar"
         try:
             with self.open():
@@ -174,7 +174,7 @@ _MOMENTS = NumberScale(_microseconds, _moment)
 
 
 def measure(kind: DataType) -> NumberScale | None:
-    """Return how a column's values are counted; None for a type that ranges are not made of."""
+    """Return how a column's values are counted; None for a type that cannot be divided into ranges."""
     if isinstance(kind, Int) or (isinstance(kind, Decimal) and not kind.scale):
         return _WHOLE
     return _DAYS if isinstance(kind, Date) else _MOMENTS if isinstance(kind, Timestamp) else None
@@ -199,7 +199,7 @@ def part_column(config: JdbcConfig, table: Table) -> Column | None:
 
 
 def count_of(config: JdbcConfig, column: Column, low: int, high: int) -> int:
-    """Return how many parts; as many as the settings say, or one for a million values."""
+    """Return the number of parts: as the settings say, or one per million values."""
     most = config.max_connections or MOST
     if config.partitions:
         return min(config.partitions, most)

@@ -75,7 +75,7 @@ class Sql:
         return rows_where(f"SELECT count(*) FROM {self.table(read.source)}", filters(read))  # noqa: S608
 
     def none(self, read: TableRead) -> str:
-        """Return a query that the filter makes fail or not, and that reads no rows."""
+        """Return a query that reads no rows and fails if the filter is invalid."""
         return rows_where(f"SELECT 1 FROM {self.table(read.source)}", ["1 = 0", *filters(read)])  # noqa: S608
 
     def bounds(self, read: TableRead, column: Column) -> str:
@@ -91,7 +91,7 @@ class Sql:
         return f"SELECT {low}, {high} FROM {self.table(read.source)}"  # noqa: S608
 
     def select(self, read: TableRead, columns: Sequence[Column], part: Column | None, conditions: Sequence[str]) -> str:
-        """Return the columns as c0, c1, ... and the one that parts are made of as p."""
+        """Return the columns as c0, c1, ... and the partitioning column as p."""
         shown = [f"{self.shown(c.type, self.name(c.name))} AS {self.name(f'c{n}')}" for n, c in enumerate(columns)]
         if part is not None:
             shown.append(f"{self.name(part.name)} AS {self.name('p')}")

@@ -232,5 +232,5 @@ _INTEGERS = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 
 
 def _with_zone(texts: pa.Array) -> pa.Array:
-    """Return the session speaks UTC: a Z says so, but not behind a date that does not exist."""
+    """Append a Z to the session's times, which are UTC; not to dates that do not exist (year 0000)."""
     return pc.if_else(pc.starts_with(texts, "0000"), texts, pc.binary_join_element_wise(texts, "Z", ""))

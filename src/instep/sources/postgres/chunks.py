@@ -67,7 +67,7 @@ PIECE = 16 << 20
 
 @dataclass(frozen=True)
 class HeapStorage:
-    """A table, or a part of one, with pages of its own."""
+    """A table or a partition with its own pages."""
 
     name: str
     """Quoted."""
@@ -94,7 +94,7 @@ def storage(connection: psycopg.Connection[Any], schema: str, name: str) -> list
 def storages(
     connection: psycopg.Connection[Any], refs: Sequence[tuple[str, str]]
 ) -> dict[tuple[str, str], list[HeapStorage]]:
-    """Return the same of several tables; nothing of one that is not there."""
+    """Return the same for several tables; a table that does not exist is left out."""
     values = ", ".join(f"({at}, {literal(quote_table(*ref))})" for at, ref in enumerate(refs))
     sql = f"SELECT w.top, to_regclass(w.name)::oid, 0 FROM (VALUES {values}) w(top, name)"  # noqa: S608 - literals
     stored: dict[tuple[str, str], list[HeapStorage]] = {}

@@ -178,7 +178,7 @@ class PostgresReadSession:
         return translate(self._config, text, sqlstate, chunk.table)
 
     def _too_large(self, text: str, chunk: Chunk) -> InstepError:
-        """Return names the largest row, which is looked for now, without the snapshot."""
+        """Return an error that names the largest row, which is looked up now, outside the snapshot."""
         import adbc_driver_manager
 
         row = None

@@ -100,7 +100,7 @@ class SqliteSource:
         self.config, self._copies = config, copies
 
     def test(self) -> list[Check]:
-        """Return the file opens; its schema is read; every selected table answers."""
+        """Check that the file opens, its schema can be read, and every selected table answers."""
         try:
             with transaction(self.config) as connection:
                 discovery = SqliteSnapshot(self.config, connection).discover()

@@ -68,7 +68,7 @@ def _decimal(precision: int, scale: int) -> tuple[DataType, str]:
 
 
 def _by_affinity(name: str, length: int | None) -> tuple[DataType, str]:
-    """Return the rules of SQLite's own documentation, in their order."""
+    """Apply the rules of SQLite's documentation, in their order."""
     if "INT" in name and "POINT" not in name:
         return Int(64), ""
     if any(part in name for part in ("CHAR", "CLOB", "TEXT")):

@@ -77,7 +77,7 @@ class BinlogKeys:
         self._widths = {width + len(added) for width in self._widths}
 
     def cut(self, mapped: TableMap) -> Images:
-        """Raise Unfit."""
+        """Return how images of the mapped table are read; raises UnreadableImage if its key was altered."""
         if mapped.names:
             if not {c.name for c in self.key} <= set(mapped.names):
                 raise UnreadableImage("its key was altered")
@@ -194,7 +194,7 @@ class LogPass:
                     table.all(why)
 
     def _tables_behind(self, spot: Spot) -> Mapping[Ref, BinlogKeys]:
-        """Return the tables that have not got what is here."""
+        """Return the tables that have not read this position yet."""
         at = self.number(spot)
         return {ref: t for ref, t in self.tables.items() if t.since < at}
 

@@ -207,7 +207,7 @@ def _named(tokens: list[Token], database: str, tables: Collection[Ref]) -> list[
 
 
 def _altered(tokens: list[Token], database: str, tables: Collection[Ref]) -> Mapping[Ref, TableEffect] | None:
-    """Return no effect of an ALTER TABLE, if all of it is known to leave the rows as they are."""
+    """Return the effect of an ALTER TABLE; None unless all of it is known to leave the rows as they are."""
     if [t.word for t in tokens[:2]] == ["IF", "EXISTS"]:
         tokens = tokens[2:]
     size = 3 if len(tokens) > 1 and tokens[1].text == "." else 1
@@ -259,7 +259,7 @@ def _spec(tokens: list[Token]) -> TableEffect | None:
 
 
 def _settings(words: list[str]) -> TableEffect | None:
-    """Return no effect of table settings, with or without =, several of which may follow each other."""
+    """Return the effect of table settings (none), with or without =; several may follow each other."""
     while words:
         name, size = words[0], 3 if words[1:2] == ["="] else 2
         is_known = name in _SETTINGS or (name == "ENGINE" and words[size - 1 : size] == ["INNODB"])

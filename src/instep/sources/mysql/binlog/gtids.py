@@ -30,7 +30,7 @@ class GtidSet:
         return cls({name: tuple(sorted(ranges)) for name, ranges in ranges_of.items()})
 
     def has(self, gtid: str) -> bool:
-        """Return whether `source:number` is in it."""
+        """Return whether the set contains `source:number`."""
         name, _, number = gtid.rpartition(":")
         ranges = self.ranges.get(name, ())
         at = bisect_right(ranges, (int(number), 1 << 63)) - 1

@@ -39,7 +39,7 @@ SQL_KEYS = 5_000
 
 
 def row_chunks(read: TableRead, name: str, changed: ChangedKeys, connections: int = 1) -> list[Chunk]:
-    """Return the rows of these keys that are there, all accepted columns that have a source; all of one view."""
+    """Return chunks of the existing rows with these keys: all accepted columns with a source, from one view."""
     what = ", ".join(selected(c.source) for c in read.columns if c.source is not None)
     key = ", ".join(map(quoted, changed.columns))
     where = f" AND {read.condition}" if read.where else ""

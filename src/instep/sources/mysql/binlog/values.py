@@ -90,7 +90,7 @@ class Images:
     plans: dict[bytes, _Plan] = field(default_factory=dict, compare=False, repr=False)
 
     def keys(self, rows: RowImages) -> list[tuple[str | None, ...]]:
-        """Return the key in each image, None for what an image lacks. Raises Unfit."""
+        """Return the key in each image, None for what an image lacks. Raises UnreadableImage."""
         data, at, decoded, end = rows.data, 0, [], len(rows.data)
         plans = [self._plan(bits) for bits in rows.present]
         before: tuple[str | None, ...] = ()
@@ -185,7 +185,8 @@ class _Plan:
 
 
 def images(mapped: TableMap, places: Sequence[int], key: Sequence[KeyColumn]) -> Images:
-    """Raise Unfit where the log has a key column as another type than the catalog."""
+    """Return how images are read. Raises UnreadableImage where the log and the catalog give a key column different
+    types."""
     sizes = tuple(size_of(kind, meta) for kind, meta in zip(mapped.kinds, mapped.metas, strict=True))
     readers = {
         place: value_of(mapped.kinds[place], mapped.metas[place], c) for place, c in zip(places, key, strict=True)
@@ -194,7 +195,7 @@ def images(mapped: TableMap, places: Sequence[int], key: Sequence[KeyColumn]) ->
 
 
 def value_of(kind: int, meta: int, column: KeyColumn) -> Value:
-    """Return a function that makes SQL of a value's bytes. Raises Unfit."""
+    """Return a function that turns a value's bytes into SQL. Raises UnreadableImage."""
     base = re.split(r"[ (]", column.native.lower(), maxsplit=1)[0]
     if base in _INTEGERS and kind == _INTEGERS[base]:
         signed = "unsigned" not in column.native.lower()

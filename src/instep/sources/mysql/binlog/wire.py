@@ -322,7 +322,7 @@ _NARROW = frozenset({4, 5, 17, 18, 19, 140, 242, 245, 249, 250, 251, 252, 255})
 
 
 def _metas(kinds: bytes, data: bytes) -> tuple[int, ...]:
-    """Return the low byte is the one that comes first."""
+    """Return each column's metadata, a little-endian number of 0 to 2 bytes."""
     metas, at = [], 0
     for kind in kinds:
         size = 2 if kind in WIDE else 1 if kind in _NARROW else 0
