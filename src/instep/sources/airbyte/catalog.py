@@ -100,18 +100,18 @@ def stream_tables(
         raise ReadError(
             f"connector {name}: it offers no stream", hint="look what its configuration selects: no table is removed"
         )
-    found: dict[Ref, StreamTable] = {}
+    tables: dict[Ref, StreamTable] = {}
     for stream in streams:
         ref = (str(stream.get("namespace") or ""), str(stream["name"]))
         path = ".".join(filter(None, ref))
         if not ref[1].strip() or "\0" in path:
             raise ReadError(f"connector {name}: it offers a stream without a name", hint=_REPORT)
-        if ref in found:
+        if ref in tables:
             raise ReadError(f"connector {name}: it offers the stream {path} twice", hint=_REPORT)
         before = accepted.get(ref)
         known = before if before is not None and not before.retained else None
-        found[ref] = _table(stream, path, settings(ref), known, flatten=flattened(path))
-    return tuple(found.values())
+        tables[ref] = _table(stream, path, settings(ref), known, flatten=flattened(path))
+    return tuple(tables.values())
 
 
 _REPORT = "report it to who maintains the connector, or use another version"
@@ -158,13 +158,13 @@ def _key_columns(
     key: Sequence[ColumnPath], columns: Collection[str], paths: Mapping[str, ColumnPath]
 ) -> dict[str, ColumnPath]:
     """Return the parts of the key by their columns: a nested one gets a name that no other property has."""
-    found: dict[str, ColumnPath] = {}
+    key_columns: dict[str, ColumnPath] = {}
     for path in dict.fromkeys(key):
         name = "_".join(path)
-        while name in found or (name in columns and paths.get(name, (name,)) != path):
+        while name in key_columns or (name in columns and paths.get(name, (name,)) != path):
             name += "_"
-        found[name] = path
-    return found
+        key_columns[name] = path
+    return key_columns
 
 
 def _lost(

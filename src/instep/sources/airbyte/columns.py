@@ -241,10 +241,10 @@ def _number(value: Any) -> float:
         raise UnfitValue
     if type(value) not in (int, float, str):
         raise UnfitValue
-    found = float(value)
-    if type(value) is str and ("_" in value or not math.isfinite(found)):
+    number = float(value)
+    if type(value) is str and ("_" in value or not math.isfinite(number)):
         raise UnfitValue
-    return found
+    return number
 
 
 def _as_boolean(value: Any) -> bool:
@@ -263,32 +263,32 @@ def _digits(value: Any) -> str:
 def _day(value: Any) -> int:
     if type(value) is not str:
         raise UnfitValue
-    found = datetime.fromisoformat(value) if len(value) > 10 else datetime.combine(date.fromisoformat(value), _MIDNIGHT)
-    if found.timetz().replace(tzinfo=None) != _MIDNIGHT:
+    time = datetime.fromisoformat(value) if len(value) > 10 else datetime.combine(date.fromisoformat(value), _MIDNIGHT)
+    if time.timetz().replace(tzinfo=None) != _MIDNIGHT:
         raise UnfitValue
-    return (found.date() - _DAY_ONE).days
+    return (time.date() - _DAY_ONE).days
 
 
 _MIDNIGHT = datetime.min.time()
 
 
 def _moment(value: Any) -> datetime:
-    if type(value) is not str or ((found := _PRECISE.search(value)) and found[2].strip("0")):
+    if type(value) is not str or ((match := _PRECISE.search(value)) and match[2].strip("0")):
         raise UnfitValue
     return datetime.fromisoformat(_PRECISE.sub(r".\1", value.strip()))
 
 
 def _local(value: Any) -> int:
-    found = _moment(value)
-    if found.tzinfo is not None:
+    moment = _moment(value)
+    if moment.tzinfo is not None:
         raise UnfitValue
-    return (found.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
+    return (moment.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 
 
 def _instant(value: Any) -> int:
     """Return microseconds since 1970; a time without a zone is UTC, as the protocol's own destinations take it."""
-    found = _moment(value)
-    return ((found if found.tzinfo is not None else found.replace(tzinfo=UTC)) - _EPOCH) // _MICROSECOND
+    moment = _moment(value)
+    return ((moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)) - _EPOCH) // _MICROSECOND
 
 
 def _bytes_of(value: Any) -> bytes:

@@ -31,12 +31,12 @@ _WITHOUT_ZONE = "timestamp_without_timezone"
 
 def properties(schema: Any) -> dict[str, Schema]:
     """Return the properties of a stream's schema by name; those of its branches count as well."""
-    found: dict[str, Schema] = {}
+    schemas: dict[str, Schema] = {}
     for one in _parts(schema, schema, 0):
         own = one.get("properties")
         for name, value in own.items() if isinstance(own, Mapping) else ():
-            found.setdefault(str(name), value if isinstance(value, Mapping) else {})
-    return found
+            schemas.setdefault(str(name), value if isinstance(value, Mapping) else {})
+    return schemas
 
 
 def required(schema: Any) -> frozenset[str]:
@@ -81,9 +81,9 @@ def _parts(schema: Any, root: Any, depth: int) -> Iterator[Schema]:
         return
     yield schema
     for branch in _BRANCHES:
-        found = schema.get(branch)
-        for one in found if isinstance(found, list) else ():
-            yield from _parts(one, root, depth + 1)
+        branches = schema.get(branch)
+        for part in branches if isinstance(branches, list) else ():
+            yield from _parts(part, root, depth + 1)
 
 
 def _target(reference: str, root: Any) -> Any:

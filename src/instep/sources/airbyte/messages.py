@@ -38,8 +38,8 @@ class FieldShape:
         if float in self.types and not (math.isfinite(value) and (not self.is_whole or value == int(value))):
             return f"`{path}` is not {self.name}"
         if isinstance(value, dict):
-            found = (shape.problem(value.get(name), f"{path}.{name}") for name, shape in self.fields.items())
-            return next(filter(None, found), "")
+            problems = (shape.problem(value.get(name), f"{path}.{name}") for name, shape in self.fields.items())
+            return next(filter(None, problems), "")
         if isinstance(value, list) and self.items is not None:
             needed = required(self.items)
             return next(filter(None, (needed.problem(one, f"{path}[{at}]") for at, one in enumerate(value))), "")

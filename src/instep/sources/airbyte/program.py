@@ -71,16 +71,16 @@ class Pin:
     @classmethod
     def parse(cls, text: str) -> Pin:
         """Return the pin that a text is. Raises ProjectError for another form, or a package of the licence rule."""
-        if (found := _PIN.fullmatch(text.strip())) is None:
+        if (match := _PIN.fullmatch(text.strip())) is None:
             raise ProjectError(
                 f"{text!r} names no package in one version", hint="pin it: `package: airbyte-source-faker==7.2.1`"
             )
-        if _LICENCE.fullmatch(found[1]):
+        if _LICENCE.fullmatch(match[1]):
             raise ProjectError(
-                f"the package {found[1]} is not installed: its licence does not allow what instep does",
+                f"the package {match[1]} is not installed: its licence does not allow what instep does",
                 hint="name an Airbyte connector, such as airbyte-source-faker==7.2.1",
             )
-        return cls(found[1], found[3], found[2] or "")
+        return cls(match[1], match[3], match[2] or "")
 
     @property
     def name(self) -> str:
@@ -120,22 +120,22 @@ def _packaged(config: AirbyteConfig, pin: Pin, log: Callable[[LogLine], None]) -
 def _commanded(config: AirbyteConfig) -> Program:
     first, *more = config.command
     path = str(Path(config.folder) / first) if "/" in first else first
-    if (found := shutil.which(path)) is None:
+    if (executable := shutil.which(path)) is None:
         raise ProjectError(
             f"connector {config.name}: program {first} was not found, or cannot be run",
             hint="correct `command` of its source in instep.yml, or install the program",
         )
     base = Path(config.folder)
-    words = (found, *(str(base / one) if (base / one).is_file() else one for one in more))
+    words = (executable, *(str(base / one) if (base / one).is_file() else one for one in more))
     read = tuple(one for one in words if Path(one).is_file())
     parts = [*config.command, *((one, _file_digest(Path(one))) for one in read)]
     digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
-    return Program(words, _NO_REPORTS, f"command {digest}", folders=(*read, *_virtual_environment(Path(found))))
+    return Program(words, _NO_REPORTS, f"command {digest}", folders=(*read, *_virtual_environment(Path(executable))))
 
 
-def _virtual_environment(found: Path) -> tuple[str, ...]:
+def _virtual_environment(executable: Path) -> tuple[str, ...]:
     """Return the folders of the virtual environment that a program is in, and of its Python; () for another program."""
-    file = found.parent.parent / "pyvenv.cfg"
+    file = executable.parent.parent / "pyvenv.cfg"
     if not file.is_file():
         return ()
     pairs = [line.partition("=") for line in file.read_text("utf-8").splitlines()]
@@ -169,17 +169,17 @@ def read_manifest(file: Path, name: str) -> tuple[bytes, Mapping[str, Any]]:
     hint = "correct `manifest` of its source in instep.yml"
     try:
         text = file.read_bytes()[: MAX_MANIFEST + 1]
-        found = yaml.safe_load(text) if len(text) <= MAX_MANIFEST else None
+        manifest = yaml.safe_load(text) if len(text) <= MAX_MANIFEST else None
     except OSError as error:
         raise ProjectError(f"connector {name}: {file} cannot be read: {error.strerror}", hint=hint) from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         line = f" (line {mark.line + 1})" if (mark := getattr(error, "problem_mark", None)) else ""
         raise ProjectError(f"connector {name}: {file} is not YAML{line}", hint=hint) from None
-    if not isinstance(found, dict) or "streams" not in found or "check" not in found:
+    if not isinstance(manifest, dict) or "streams" not in manifest or "check" not in manifest:
         raise ProjectError(
             f"connector {name}: {file} is not a low-code manifest: it has no `streams` and `check`", hint=hint
         )
-    return text, found
+    return text, manifest
 
 
 def _custom(value: Any, seen: set[int] | None = None, depth: int = 0) -> Iterator[str]:
@@ -229,8 +229,8 @@ def environment(config: AirbyteConfig, pin: Pin, log: Callable[[LogLine], None])
 def newest(config: AirbyteConfig, pin: Pin) -> Pin:
     """Return the newest version of a package that pip finds. Raises SetupError if it finds none."""
     base = _interpreter(config)
-    found = newest_version(f"{pin.package}{pin.extras}", base, f"connector {config.name}: {pin.package}", _hint(base))
-    return pin.at(found)
+    version = newest_version(f"{pin.package}{pin.extras}", base, f"connector {config.name}: {pin.package}", _hint(base))
+    return pin.at(version)
 
 
 def metadata_text(config: AirbyteConfig, pin: Pin, log: Callable[[LogLine], None]) -> str:
@@ -280,8 +280,8 @@ def _refused(name: str, pin: Pin) -> ProjectError:
 def _script(folder: Path, pin: Pin, name: str) -> Path:
     """Return the file that starts a package's connector."""
     scripts = folder / "bin"
-    if (found := scripts / pin.script).is_file():
-        return found
+    if (script := scripts / pin.script).is_file():
+        return script
     others = sorted(one.name for one in scripts.glob("source-*") if one.name != MANIFEST_PROGRAM)
     if len(others) == 1:
         return scripts / others[0]

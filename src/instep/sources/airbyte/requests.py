@@ -89,18 +89,18 @@ class DiscoveredStreams:
 
 def spec(config: AirbyteConfig, log: LogCallback) -> Specification:
     """Return the connector's specification; a package's is cached by its version."""
-    found = program(config, log)
-    if found.manifest is not None:
-        own = found.manifest.get("spec")
+    installed = program(config, log)
+    if installed.manifest is not None:
+        own = installed.manifest.get("spec")
         own = own if isinstance(own, Mapping) else {}
         schema = own.get("connection_specification") or {}
         return Specification.of_message(
             {"connectionSpecification": schema, "documentationUrl": own.get("documentation_url")}
         )
-    file = _cache_file(found) if config.package else None
+    file = _cache_file(installed) if config.package else None
     if file is not None and (known := _cached(file)) is not None:
         return Specification.of_message(known)
-    answer = _answer(config, found, "spec", None, Hidden(secrets_of(config, Specification())), log, _ignore)
+    answer = _answer(config, installed, "spec", None, Hidden(secrets_of(config, Specification())), log, _ignore)
     if file is not None:
         _store(file, answer)
     return Specification.of_message(answer)
@@ -146,34 +146,34 @@ def secrets_of(config: AirbyteConfig, specification: Specification) -> list[tupl
 
 def canonical_stream(stream: Mapping[str, Any]) -> dict[str, Any]:
     """Return a stream without texts for people, and its lists of types and names in one order."""
-    found = {name: value for name, value in stream.items() if value not in (None, [], {})}
+    canonical = {name: value for name, value in stream.items() if value not in (None, [], {})}
     schema = stream.get("json_schema")
-    found["json_schema"] = canonical_schema(schema) if isinstance(schema, Mapping) else {}
-    found["supported_sync_modes"] = sorted(map(str, stream.get("supported_sync_modes") or ()))
-    return found
+    canonical["json_schema"] = canonical_schema(schema) if isinstance(schema, Mapping) else {}
+    canonical["supported_sync_modes"] = sorted(map(str, stream.get("supported_sync_modes") or ()))
+    return canonical
 
 
 def canonical_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return a JSON Schema of data in one form: two that allow the same are mostly the same."""
-    found: dict[str, Any] = {}
+    plain: dict[str, Any] = {}
     for name, value in schema.items():
         if name in _REPHRASED and not isinstance(value, Mapping):
             continue
         if name == "properties" and isinstance(value, Mapping):
-            found[name] = {n: canonical_schema(v) if isinstance(v, Mapping) else v for n, v in sorted(value.items())}
+            plain[name] = {n: canonical_schema(v) if isinstance(v, Mapping) else v for n, v in sorted(value.items())}
         elif name in ("type", "required", "enum") and isinstance(value, list):
             kinds = sorted({json.dumps(one, sort_keys=True) for one in value})
-            found[name] = (
+            plain[name] = (
                 json.loads(kinds[0]) if name == "type" and len(kinds) == 1 else [json.loads(one) for one in kinds]
             )
         elif name in ("oneOf", "anyOf", "allOf") and isinstance(value, list):
             parts = [canonical_schema(one) if isinstance(one, Mapping) else one for one in value]
-            found[name] = sorted(parts, key=lambda one: json.dumps(one, sort_keys=True))
+            plain[name] = sorted(parts, key=lambda one: json.dumps(one, sort_keys=True))
         elif isinstance(value, Mapping):
-            found[name] = canonical_schema(value)
+            plain[name] = canonical_schema(value)
         else:
-            found[name] = value
-    return found
+            plain[name] = value
+    return plain
 
 
 def failure(name: str, error: Mapping[str, Any], hidden: Hidden) -> InstepError:
@@ -188,9 +188,9 @@ def failure(name: str, error: Mapping[str, Any], hidden: Hidden) -> InstepError:
             return ReadError(
                 f"connector {name}: {message}", hint="it says that this passes: run `instep sync` again later"
             )
-    found = ReadError(f"connector {name}: {message}", hint=_REPORT)
-    found.transient = False
-    return found
+    error_read = ReadError(f"connector {name}: {message}", hint=_REPORT)
+    error_read.transient = False
+    return error_read
 
 
 _REPORT = "the log has its own account: report it to who maintains the connector, or use another version"
@@ -218,7 +218,7 @@ def _ignore(configuration: Mapping[str, Any]) -> None:
 
 def _answer(
     config: AirbyteConfig,
-    found: Program,
+    installed: Program,
     command: str,
     configuration: Mapping[str, Any] | None,
     hidden: Hidden,
@@ -229,7 +229,7 @@ def _answer(
     kind, key = _ANSWERS[command]
     answer: Mapping[str, Any] | None = None
     error: Mapping[str, Any] | None = None
-    with _process(config, found, command, configuration, hidden, log) as process:
+    with _process(config, installed, command, configuration, hidden, log) as process:
         for message in _messages(config.name, command, process.lines()):
             if isinstance(message, str):
                 if message.strip():
@@ -268,7 +268,7 @@ def _messages(name: str, command: str, lines: Iterable[bytes]) -> Iterator[dict[
     that no parser should follow."""
     for line in lines:
         try:
-            found = from_json(line)
+            message = from_json(line)
         except ValueError as error:
             try:
                 check_depth(line, error)
@@ -277,16 +277,16 @@ def _messages(name: str, command: str, lines: Iterable[bytes]) -> Iterator[dict[
             with suppress(Broken):
                 yield from parts_of(without_mark(line))
                 continue
-            found = None
-        is_one = isinstance(found, dict) and isinstance(found.get("type"), str)
-        yield found if is_one else line.decode("utf-8", "replace")
+            message = None
+        is_one = isinstance(message, dict) and isinstance(message.get("type"), str)
+        yield message if is_one else line.decode("utf-8", "replace")
 
 
 def _new_configuration(message: Mapping[str, Any]) -> Mapping[str, Any] | None:
     if message["type"] != "CONTROL" or message["control"]["type"] != "CONNECTOR_CONFIG":
         return None
-    found: Mapping[str, Any] = message["control"]["connectorConfig"]["config"]
-    return found
+    configuration: Mapping[str, Any] = message["control"]["connectorConfig"]["config"]
+    return configuration
 
 
 @dataclass(frozen=True)
@@ -350,8 +350,8 @@ class _Process:
             self.stop()
         reply = self._guard.stdout.readline()
         self._guard.wait()
-        found: dict[str, Any] = json.loads(reply) if reply else {"code": None, "cause": "guard"}
-        return _ProcessEnd(None if self._stopped else found["code"], found["cause"])
+        status: dict[str, Any] = json.loads(reply) if reply else {"code": None, "cause": "guard"}
+        return _ProcessEnd(None if self._stopped else status["code"], status["cause"])
 
     def stop(self) -> None:
         """End it, and all that came of it."""
@@ -364,7 +364,7 @@ class _Process:
 @contextmanager
 def _process(
     config: AirbyteConfig,
-    found: Program,
+    installed: Program,
     command: str,
     configuration: Mapping[str, Any] | None,
     hidden: Hidden,
@@ -377,9 +377,9 @@ def _process(
             file = Path(scratch, "configuration.json")
             write_private(file, json.dumps(configuration))
             words = ("--config", str(file))
-        line = found.command(command, *words)
+        line = installed.command(command, *words)
         if config.sandbox:
-            line = (*sandboxed(config.name, scratch, found.folders), *line)
+            line = (*sandboxed(config.name, scratch, installed.folders), *line)
         (output, output_end), (errors, errors_end) = os.pipe(), os.pipe()
         guard = subprocess.Popen(
             [sys.executable, "-I", "-S", str(LOCAL_HOST.program / "guard.py")],
@@ -393,7 +393,9 @@ def _process(
             os.close(descriptor)
         assert guard.stdin is not None
         assert guard.stdout is not None
-        guard.stdin.write(json.dumps(_plan(config, found, line, scratch, (output_end, errors_end))).encode() + b"\n")
+        guard.stdin.write(
+            json.dumps(_plan(config, installed, line, scratch, (output_end, errors_end))).encode() + b"\n"
+        )
         guard.stdin.flush()
         reader = threading.Thread(target=_log_errors, args=(errors, hidden, log), daemon=True)
         reader.start()
@@ -409,7 +411,7 @@ def _process(
 
 
 def _plan(
-    config: AirbyteConfig, found: Program, line: Sequence[str], scratch: str, outputs: Sequence[int]
+    config: AirbyteConfig, installed: Program, line: Sequence[str], scratch: str, outputs: Sequence[int]
 ) -> dict[str, Any]:
     most = config.limits
     limits = {"RLIMIT_DATA": most.memory_bytes, "RLIMIT_FSIZE": most.file_bytes}
@@ -417,7 +419,7 @@ def _plan(
     return {
         "command": list(line),
         "folder": scratch if config.sandbox else config.folder or scratch,
-        "environment": {**passed_environment(), **own, **found.environment, **config.environment},
+        "environment": {**passed_environment(), **own, **installed.environment, **config.environment},
         "descriptors": [],
         "outputs": list(outputs),
         "limits": {"RLIMIT_CORE": 0, **{name: most for name, most in limits.items() if most}},
@@ -445,17 +447,17 @@ def _no_answer(config: AirbyteConfig, command: str, ended: _ProcessEnd, *, answe
 _SPEAKS = "is it a connector that speaks Airbyte's protocol?"
 
 
-def _cache_file(found: Program) -> Path:
-    digest = hashlib.sha256(json.dumps([found.version, found.argv]).encode()).hexdigest()[:16]
+def _cache_file(installed: Program) -> Path:
+    digest = hashlib.sha256(json.dumps([installed.version, installed.argv]).encode()).hexdigest()[:16]
     return cache_folder() / "airbyte" / "specifications" / f"{digest}.json"
 
 
 def _cached(file: Path) -> dict[str, Any] | None:
     try:
-        found = from_json(file.read_bytes())
+        document = from_json(file.read_bytes())
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) else None
+    return document if isinstance(document, dict) else None
 
 
 def _store(file: Path, answer: Mapping[str, Any]) -> None:

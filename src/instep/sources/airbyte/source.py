@@ -182,13 +182,13 @@ class AirbyteDialect:
         """Return the tables of a configured catalog of another product. A table that cannot be read as the project
         file says is as the stream itself says."""
         flattened = _TablePatterns(self._written.flatten)
-        found: list[StreamTable] = []
+        tables: list[StreamTable] = []
         for stream in (entry["stream"] for entry in catalog["streams"]):
             try:
-                found += stream_tables(self.name, [stream], self._settings, flattened, {})
+                tables += stream_tables(self.name, [stream], self._settings, flattened, {})
             except ProjectError:
-                found += stream_tables(self.name, [stream], lambda ref: TableSettings(), flattened, {})
-        return tuple(found)
+                tables += stream_tables(self.name, [stream], lambda ref: TableSettings(), flattened, {})
+        return tuple(tables)
 
     def look_again(self) -> Sequence[Mapping[str, Any]] | None:
         before = self._streams.fingerprint
@@ -413,12 +413,12 @@ class AirbyteSource(ConnectorSource):
     def test(self) -> list[Check]:
         """Ask the connector to reach its source, then for its streams."""
         try:
-            found = requests.check(self._airbyte.config, _log, self._configured.save_configuration)
+            answer = requests.check(self._airbyte.config, _log, self._configured.save_configuration)
         except InstepError as error:
             return [Check("check", False, error.message, error.hint)]
-        if not found.succeeded:
-            return [Check("check", False, found.message, "correct `configuration` of the source")]
-        return [Check("check", True, found.message or "the connector reaches its source"), *super().test()]
+        if not answer.succeeded:
+            return [Check("check", False, answer.message, "correct `configuration` of the source")]
+        return [Check("check", True, answer.message or "the connector reaches its source"), *super().test()]
 
     def granularity(self) -> Granularity:
         """Return what is read at once: streams with a state each by themselves, those that share one all together."""

@@ -49,8 +49,8 @@ class Specification:
 
     def secrets(self, configuration: Mapping[str, Any]) -> tuple[str, ...]:
         """Return the values of a configuration that are secret: by `airbyte_secret`, or by their name."""
-        found = dict.fromkeys(_secrets(self.schema, configuration, self.schema, False))
-        return tuple(value for value in found if not is_harmless(value))
+        values = dict.fromkeys(_secrets(self.schema, configuration, self.schema, False))
+        return tuple(value for value in values if not is_harmless(value))
 
     def problems(self, configuration: Mapping[str, Any]) -> list[str]:
         """Return the problems of a configuration: place and reason, never the value itself. An invalid schema yields
@@ -80,16 +80,16 @@ class Specification:
 
         References such as `${env:PORT}` are texts, whatever they lead to.
         """
-        found: dict[str, Any] = _fitted(self.schema, configuration, self.schema)
-        return found
+        converted: dict[str, Any] = _fitted(self.schema, configuration, self.schema)
+        return converted
 
 
 def check_configuration(name: str, spec: Specification, configuration: Mapping[str, Any]) -> None:
     """Raise ProjectError with every field that does not fit the connector's schema."""
-    if not (found := spec.problems(configuration)):
+    if not (problems := spec.problems(configuration)):
         return
-    more = [f"and {len(found) - MOST_PROBLEMS} more"] if len(found) > MOST_PROBLEMS else []
-    lines = "\n".join(f"  {line}" for line in [*found[:MOST_PROBLEMS], *more])
+    more = [f"and {len(problems) - MOST_PROBLEMS} more"] if len(problems) > MOST_PROBLEMS else []
+    lines = "\n".join(f"  {line}" for line in [*problems[:MOST_PROBLEMS], *more])
     see = f"; the connector's documentation: {spec.documentation}" if spec.documentation else ""
     raise ProjectError(
         f"connector {name}: its configuration does not fit:\n{lines}",
@@ -122,17 +122,17 @@ def _of_branches(error: ValidationError) -> Iterator[str]:
     branches: dict[int, list[ValidationError]] = {}
     for one in error.context:
         branches.setdefault(int(one.schema_path[0]), []).append(one)
-    chosen = [found for found in branches.values() if not any(e.validator in ("const", "enum") for e in found)]
+    chosen = [errors for errors in branches.values() if not any(e.validator in ("const", "enum") for e in errors)]
     if len(chosen) == 1:
         for one in chosen[0]:
             yield from _lines(one)
         return
     options = error.validator_value
     constants = [_constants(one) for one in options if isinstance(one, Mapping)]
-    names = dict.fromkeys(name for found in constants for name in found)
+    names = dict.fromkeys(name for values in constants for name in values)
     if names and isinstance(error.instance, Mapping):
         for name in names:
-            choices = dict.fromkeys(str(found[name]) for found in constants if name in found)
+            choices = dict.fromkeys(str(values[name]) for values in constants if name in values)
             yield _line((*error.absolute_path, name), f"must be one of {', '.join(choices)}", {})
         return
     kinds = [str(one.get("title") or one.get("type") or "") for one in options if isinstance(one, Mapping)]
@@ -141,15 +141,15 @@ def _of_branches(error: ValidationError) -> Iterator[str]:
 
 def _constants(branch: Mapping[str, Any]) -> dict[str, Any]:
     """Return the properties of a branch that have one value."""
-    found = {}
+    constants = {}
     for name, schema in properties_of(branch).items():
         if not isinstance(schema, Mapping):
             continue
         if "const" in schema:
-            found[name] = schema["const"]
+            constants[name] = schema["const"]
         elif isinstance(schema.get("enum"), list) and len(schema["enum"]) == 1:
-            found[name] = schema["enum"][0]
-    return found
+            constants[name] = schema["enum"][0]
+    return constants
 
 
 def _reason(error: ValidationError) -> str:
@@ -197,8 +197,8 @@ def _line(place: Place, reason: str, schema: Mapping[str, Any]) -> str:
 
 
 def _names(names: Iterator[str] | Sequence[str] | Mapping[str, Any]) -> str:
-    found = list(names)
-    return ", ".join(found[:MOST_PROBLEMS]) + (" ..." if len(found) > MOST_PROBLEMS else "")
+    listed = list(names)
+    return ", ".join(listed[:MOST_PROBLEMS]) + (" ..." if len(listed) > MOST_PROBLEMS else "")
 
 
 def _secrets(schema: Any, value: Any, root: Mapping[str, Any], secret: bool, depth: int = 0) -> Iterator[str]:
@@ -239,14 +239,14 @@ def _fitted(schema: Any, value: Any, root: Mapping[str, Any], depth: int = 0) ->
 
 def branches_of(schema: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the alternatives and parts of a schema; what is none is left out."""
-    found = (schema.get(key) for key in ("oneOf", "anyOf", "allOf"))
-    return [one for some in found if isinstance(some, list) for one in some if isinstance(one, Mapping)]
+    branches = (schema.get(key) for key in ("oneOf", "anyOf", "allOf"))
+    return [one for some in branches if isinstance(some, list) for one in some if isinstance(one, Mapping)]
 
 
 def properties_of(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the properties of a schema; none where they are no object."""
-    found = schema.get("properties")
-    return found if isinstance(found, Mapping) else {}
+    properties = schema.get("properties")
+    return properties if isinstance(properties, Mapping) else {}
 
 
 def _has_constants(branch: Mapping[str, Any], value: Mapping[str, Any]) -> bool:
@@ -270,8 +270,8 @@ def _resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str
         target = schema.get("$ref")
         if not isinstance(target, str) or not target.startswith("#"):
             return schema
-        found: Any = root
+        resolved: Any = root
         for part in filter(None, target[1:].split("/")):
-            found = found.get(part) if isinstance(found, Mapping) else None
-        schema = found if isinstance(found, Mapping) else {}
+            resolved = resolved.get(part) if isinstance(resolved, Mapping) else None
+        schema = resolved if isinstance(resolved, Mapping) else {}
     return {}

@@ -48,10 +48,10 @@ def specification_differences(
 ) -> tuple[UpgradeDifference, ...]:
     """Return how the other version's specification differs, and what is wrong with the configuration. Without the
     specification of the one `before`, only the latter is known."""
-    found = [UpgradeDifference("spec", text, breaking=True) for text in after.problems(configuration)]
+    differences = [UpgradeDifference("spec", text, breaking=True) for text in after.problems(configuration)]
     if before is None:
-        return tuple(found)
-    named = {text.partition(":")[0] for text in (one.text for one in found)}
+        return tuple(differences)
+    named = {text.partition(":")[0] for text in (one.text for one in differences)}
     old, new = dict(_fields(before.schema)), dict(_fields(after.schema))
     for name in sorted(old.keys() | new.keys()):
         if name in named:
@@ -59,12 +59,12 @@ def specification_differences(
         if name not in new:
             used = _is_set(configuration, name)
             text = f"{name}: is no longer known{', and is set' if used else ''}"
-            found.append(UpgradeDifference("spec", text))
+            differences.append(UpgradeDifference("spec", text))
         elif name not in old:
-            found.append(UpgradeDifference("spec", f"{name}: is new ({new[name]})"))
+            differences.append(UpgradeDifference("spec", f"{name}: is new ({new[name]})"))
         elif old[name] != new[name]:
-            found.append(UpgradeDifference("spec", f"{name}: was {old[name]}, is {new[name]}"))
-    return tuple(found)
+            differences.append(UpgradeDifference("spec", f"{name}: was {old[name]}, is {new[name]}"))
+    return tuple(differences)
 
 
 def stream_differences(before: DiscoveredStreams, after: DiscoveredStreams) -> tuple[UpgradeDifference, ...]:
@@ -72,21 +72,21 @@ def stream_differences(before: DiscoveredStreams, after: DiscoveredStreams) -> t
     old = {stream_path(one): one for one in before.streams}
     new = {stream_path(one): one for one in after.streams}
     moved = _renamed_streams(old, new)
-    found: list[UpgradeDifference] = []
+    differences: list[UpgradeDifference] = []
     for path in sorted(old):
         if path in moved:
             text = f"its namespace changes: it becomes {moved[path]}, another table of the destination"
-            found += [UpgradeDifference("format", text, path, True)]
-            found += _of_stream(path, old[path], new[moved[path]])
+            differences += [UpgradeDifference("format", text, path, True)]
+            differences += _of_stream(path, old[path], new[moved[path]])
         elif path in new:
-            found += _of_stream(path, old[path], new[path])
+            differences += _of_stream(path, old[path], new[path])
         else:
-            found.append(UpgradeDifference("removal", "the stream is no longer offered", path, True))
+            differences.append(UpgradeDifference("removal", "the stream is no longer offered", path, True))
     for path in sorted(new.keys() - old.keys() - set(moved.values())):
-        found.append(
+        differences.append(
             UpgradeDifference("schema", f"new stream with {len(properties(_schema(new[path])))} columns", path)
         )
-    return tuple(sorted(found, key=lambda d: (UPGRADE_KINDS.index(d.kind), not d.breaking, d.stream)))
+    return tuple(sorted(differences, key=lambda d: (UPGRADE_KINDS.index(d.kind), not d.breaking, d.stream)))
 
 
 def _renamed_streams(old: Mapping[str, Stream], new: Mapping[str, Stream]) -> dict[str, str]:
@@ -96,9 +96,9 @@ def _renamed_streams(old: Mapping[str, Stream], new: Mapping[str, Stream]) -> di
     pairs = {}
     for stream in gone:
         name = str(stream["name"])
-        found = [s for s in come if s["name"] == name]
-        if names.count(name) == 1 and len(found) == 1:
-            pairs[stream_path(stream)] = stream_path(found[0])
+        candidates = [s for s in come if s["name"] == name]
+        if names.count(name) == 1 and len(candidates) == 1:
+            pairs[stream_path(stream)] = stream_path(candidates[0])
     return pairs
 
 
@@ -153,13 +153,13 @@ def _states(path: str, before: Stream, after: Stream) -> Iterator[UpgradeDiffere
 
 
 def _schema(stream: Stream) -> Mapping[str, Any]:
-    found = stream.get("json_schema")
-    return found if isinstance(found, Mapping) else {}
+    schema = stream.get("json_schema")
+    return schema if isinstance(schema, Mapping) else {}
 
 
 def _type(schema: Mapping[str, Any], stream: Stream) -> str:
-    found = column_type(schema, _schema(stream))
-    return str(found) if found is not None else "no type yet"
+    kind = column_type(schema, _schema(stream))
+    return str(kind) if kind is not None else "no type yet"
 
 
 def _listed(names: set[str]) -> str:

@@ -85,20 +85,20 @@ def parts_of(line: bytes) -> Iterator[dict[str, Any] | str]:
     at = begun = 0
     plain: list[str] = []
     for _ in range(_MOST_OBJECTS):
-        if (found := _OBJECT.search(text, at)) is None:
+        if (match := _OBJECT.search(text, at)) is None:
             break
         try:
-            value, end = _DECODER.raw_decode(text, found.start())
+            value, end = _DECODER.raw_decode(text, match.start())
         except (ValueError, RecursionError):
-            plain.append(text[at : found.end() - 1])
-            at = found.end() - 1
+            plain.append(text[at : match.end() - 1])
+            at = match.end() - 1
             continue
-        plain += [text[at : found.start()], "{}"]
+        plain += [text[at : match.start()], "{}"]
         at = end
         if is_message(value):
             _check_text("".join(plain[:-1]), len(line))
-            yield text[begun : found.start()]
-            yield _reread(text[found.start() : end])
+            yield text[begun : match.start()]
+            yield _reread(text[match.start() : end])
             begun, plain = end, []
     _check_text("".join([*plain, text[at:]]), len(line))
     yield text[begun:]
@@ -152,8 +152,8 @@ def _reread(text: str) -> Any:
 
 
 def _check_text(text: str, size: int) -> None:
-    if found := _PART_OF_MESSAGE.search(text):
-        raise Broken(f"it sent a message that is not JSON in UTF-8 on one line (at {found.start()}), of {size:,} bytes")
+    if match := _PART_OF_MESSAGE.search(text):
+        raise Broken(f"it sent a message that is not JSON in UTF-8 on one line (at {match.start()}), of {size:,} bytes")
 
 
 class FrameWriter:
