@@ -223,24 +223,24 @@ class CopyPurged(Event):
 
 
 @dataclass(frozen=True)
-class ActRequested(Event):
+class OperationRequested(Event):
     """A person has requested an operation that four_eyes gives to two: another person has to request the same.
 
-    `act` is the command, `what` all that matters of it.
+    `operation` is the command, `what` all that matters of it.
     """
 
-    type: ClassVar[str] = "act.asked_for"
-    act: str
+    type: ClassVar[str] = "operation.requested"
+    operation: str
     what: str
     who: str
 
 
 @dataclass(frozen=True)
-class ActDone(Event):
-    """An operation that needs two people was carried out for the second one."""
+class OperationConfirmed(Event):
+    """A second person has requested an operation that needs two people, and it was carried out."""
 
-    type: ClassVar[str] = "act.done"
-    act: str
+    type: ClassVar[str] = "operation.confirmed"
+    operation: str
     what: str
     who: str
 

@@ -93,7 +93,7 @@ def test_another_try_takes_one_too(api: Api, option: str) -> None:
 
 def test_four_eyes_want_two_people(eyes: Api) -> None:
     assert asks(eyes, "ann", dry_run="true").status_code == 409
-    assert eyes.store.events.latest(types=("act.asked_for",)) == []
+    assert eyes.store.events.latest(types=("operation.requested",)) == []
     for _ in range(2):
         refused = asks(eyes, "ann")
         assert (refused.status_code, refused.json()["code"]) == (409, "blocked")
@@ -120,5 +120,5 @@ def test_the_same_request_again_asks_for_nothing_new(eyes: Api) -> None:
     again = [asks(eyes, who, token="one") for who in ("ann", "bob")]
     assert [found.status_code for found in again] == [409, 202]
     assert all(found.headers["Idempotent-Replayed"] == "true" for found in again)
-    asked = eyes.store.events.latest(types=("act.asked_for",))
+    asked = eyes.store.events.latest(types=("operation.requested",))
     assert ["ann" in event.data["who"] for event in asked] == [True], "it is answered as before, and nobody has asked"

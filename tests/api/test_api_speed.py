@@ -14,7 +14,7 @@ from sqlalchemy import event, insert
 from instep.bootstrap import open_server
 from instep.control.freshness import freshness_of
 from instep.control.resources import api_keys, sign_in
-from instep.events import ActRequested, TableMaintained
+from instep.events import OperationRequested, TableMaintained
 from instep.model import TableRun
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import parse
@@ -256,7 +256,7 @@ def broad(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
         store.runs.finish(run, "done")
         with store.transaction():
             for number in range(1_500):
-                store.events.add(ActRequested("conn0000", "restore", f"main.t{number}", "ann"))
+                store.events.add(OperationRequested("conn0000", "restore", f"main.t{number}", "ann"))
         fill(store, 2_000, 2)
         yield serve(app)
 

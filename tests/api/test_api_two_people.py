@@ -49,7 +49,7 @@ def ends(api: Api, who: str = "", **params: Any) -> Any:
 
 def test_the_first_is_refused_and_the_second_begins_it(api: Api) -> None:
     rehearsed = ends(api, dry_run="true")
-    assert (rehearsed.status_code, api.store.events.latest(types=("act.asked_for",))) == (409, [])
+    assert (rehearsed.status_code, api.store.events.latest(types=("operation.requested",))) == (409, [])
     refused = ends(api)
     assert (refused.status_code, refused.json()["code"]) == (409, "blocked")
     assert refused.headers["content-type"] == "application/problem+json"

@@ -16,7 +16,7 @@ import instep
 from instep.bootstrap import open_project
 from instep.control.reviews import answer
 from instep.errors import Blocked, Conflict, InstepError, StalePlan
-from instep.events import ActRequested
+from instep.events import OperationRequested
 from instep.operations.decide.preview_change import PreviewChangeRequest
 from instep.operations.decide.publish_change import PublishChangeRequest
 from instep.plans.preview_change import PreviewChange
@@ -295,7 +295,7 @@ def published_by_two(folder: Path, columns: int) -> Work:
         assert len(changes) == columns
         with app.store.transaction():
             for number in range(columns * 5):
-                app.store.events.add(ActRequested("shop", "restore", f"main.t{number}", "ann"))
+                app.store.events.add(OperationRequested("shop", "restore", f"main.t{number}", "ann"))
         answer(app.store, changes, "approved", "alice")
         change = app.store.reviews.get(changes[0].id)
         previewing, publishing = PreviewChange(), PublishChange()

@@ -144,14 +144,15 @@ def test_every_event_is_meant_to_be_told_or_not() -> None:
         "backfill.cancelled", "table.key_set", "table.cursor_set", "source.upgraded", "table.copy_purged",
         "old_name.retained",
         "old_name.ended", "run.started", "table.loaded", "table.failed", "table.maintained", "connection.deleted",
-        "rollout.applied", "rollout.taken_back", "act.done", "connection.tested", "sync.requested", "resync.requested",
+        "rollout.applied", "rollout.taken_back", "operation.confirmed", "connection.tested",
+        "sync.requested", "resync.requested",
         "connection.created", "connection.edited",
     }  # fmt: skip
     told = {
         "change.detected", "change.review_needed", "change.rename_suspected", "change.ignored", "change.waiting",
         "change.reopened", "change.mapped", "change.applied", "change.undone", "connection.paused",
         "connection.resumed", "run.ended", "detection.finished", "detector.disabled", "detector.enabled", "job.dead",
-        "rollout.moved", "act.asked_for", "freshness.late", "freshness.recovered",
+        "rollout.moved", "operation.requested", "freshness.late", "freshness.recovered",
     }  # fmt: skip
     kinds = {kind.type for kind in vars(events).values() if isinstance(kind, type) and issubclass(kind, Event)}
     assert kinds == silent | told

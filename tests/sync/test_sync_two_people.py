@@ -80,7 +80,7 @@ class Shop:
 
     def acts(self) -> list[tuple[str, str]]:
         """(event, who), the oldest first."""
-        found = self.app.store.events.after(connection="shop", types=("act.asked_for", "act.done"))
+        found = self.app.store.events.after(connection="shop", types=("operation.requested", "operation.confirmed"))
         return [(e.type, e.data["who"]) for e in found]
 
 
@@ -161,9 +161,9 @@ def test_the_second_person_s_is_carried_out(shop: Shop, name: str) -> None:
         with pytest.raises(Blocked, match=f"{name}: .* only alice has asked for it") as refused:
             ACTS[name](shop.by("alice"))
     assert "another person" in refused.value.hint
-    assert (shop.runs(), shop.acts()) == (before, [("act.asked_for", "alice")]), "nothing was done, and told once"
+    assert (shop.runs(), shop.acts()) == (before, [("operation.requested", "alice")]), "nothing was done, and told once"
     ACTS[name](shop.by("bob"))
-    assert shop.acts() == [("act.asked_for", "alice"), ("act.done", "bob")]
+    assert shop.acts() == [("operation.requested", "alice"), ("operation.confirmed", "bob")]
 
 
 @pytest.mark.parametrize("name", ACTS)
@@ -209,8 +209,8 @@ def test_it_is_told_to_whoever_may_be_the_second(shop: Shop) -> None:
     shop.app.store.outbox.gather()
     delivery = shop.app.store.outbox.claim()
     assert delivery is not None
-    [line] = [one for one in shop.app.sender().message(delivery).lines if one.type == "act.asked_for"]
-    assert (line.what, line.status, line.severity) == ("table set-key", "asked for by alice", "warning")
+    [line] = [one for one in shop.app.sender().message(delivery).lines if one.type == "operation.requested"]
+    assert (line.what, line.status, line.severity) == ("table set-key", "requested by alice", "warning")
     assert "main.item: key (sku), rekey" in line.why
 
 
@@ -333,5 +333,5 @@ def test_a_request_counts_as_long_as_its_key(shop: Shop) -> None:
     assert not _asks(shop, ann.who)
     with pytest.raises(Blocked, match=r"eve \(k-[0-9a-f]+\), who has asked for it, no longer has an API key"):
         _set_cursor(shop.by(eve.who))
-    assert [one for one in shop.acts() if one[0] == "act.done"] == []
+    assert [one for one in shop.acts() if one[0] == "operation.confirmed"] == []
     assert _asks(shop, bob.who)

@@ -45,8 +45,8 @@ def test_it_takes_two_people(world: World, how: str) -> None:
     assert world.schema("t") == "a string, old string~"
     asks(world, "bob", **WANTED[how])
     assert world.schema("t") == "a string"
-    acts = world.store.events.after(connection="shop", types=("act.asked_for", "act.done"))
-    assert [(e.type, e.data["who"]) for e in acts] == [("act.asked_for", "ann"), ("act.done", "bob")]
+    acts = world.store.events.after(connection="shop", types=("operation.requested", "operation.confirmed"))
+    assert [(e.type, e.data["who"]) for e in acts] == [("operation.requested", "ann"), ("operation.confirmed", "bob")]
 
 
 def test_who_names_another_column_asks_for_something_else(world: World) -> None:

@@ -102,9 +102,9 @@ def _line(store: Store, notified: NotifiedEvent) -> MessageLine:
             return replace(line, what="resumed", status=f"by {event.who}", table=event.table)
         case events.DetectorEnabled():
             return replace(line, what="detection enabled", status=f"by {event.who}")
-        case events.ActRequested():
+        case events.OperationRequested():
             why = f"{event.what}; another person has to request the same"
-            return replace(line, what=event.act, status=f"asked for by {event.who}", why=why)
+            return replace(line, what=event.operation, status=f"requested by {event.who}", why=why)
         case events.JobDead():
             status = f"after {event.attempt} attempts"
             return _failed_job(line, event, f"{event.kind} given up", status)
@@ -275,7 +275,7 @@ _CHANGES: dict[type[Event], tuple[Occasion, Severity]] = {
     events.ReviewNeeded: ("review_needed", "warning"),
     events.RenameSuspected: ("review_needed", "warning"),
     events.ChangeReopened: ("review_needed", "warning"),
-    events.ActRequested: ("review_needed", "warning"),
+    events.OperationRequested: ("review_needed", "warning"),
     events.ChangeWaiting: ("detected", "info"),
     events.ChangeIgnored: ("ignored", "info"),
     events.ChangeApplied: ("applied", "info"),

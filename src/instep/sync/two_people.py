@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Literal, Protocol
 
 from instep.errors import Blocked
-from instep.events import ActDone, ActRequested, ConnectionDeleted
+from instep.events import ConnectionDeleted, OperationConfirmed, OperationRequested
 from instep.schema.catalog.catalog import Catalog, Table
 from instep.store.server.persons import has_right, persons
 from instep.store.store import Store
@@ -24,7 +24,7 @@ COUNTS = timedelta(days=7)
 DELETION = "connection delete"
 DROP = "drop columns"
 """The act of who names columns that may be dropped, or lets go of all that the source has dropped."""
-_TYPES = (ActRequested.type, ActDone.type, ConnectionDeleted.type)
+_TYPES = (OperationRequested.type, OperationConfirmed.type, ConnectionDeleted.type)
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def requested_alone(store: Store, act: Act, who: str) -> Blocked | None:
         if any(own - persons(store.api_keys, other) for other in people):
             return None
         if who not in people:
-            store.events.add(ActRequested(act.connection, act.name, act.what, who))
+            store.events.add(OperationRequested(act.connection, act.name, act.what, who))
     message = f"{act.name}: {act.what}: with four_eyes this takes two people, and only {who} has asked for it"
     return Blocked(message, hint=f"another person has to request the same within {COUNTS.days} days")
 
@@ -101,7 +101,7 @@ def second_person(store: Store, act: Act, who: str) -> Iterator[None]:
     if refused := requested_alone(store, act, who):
         raise refused
     yield
-    store.events.add(ActDone(act.connection, act.name, act.what, who))
+    store.events.add(OperationConfirmed(act.connection, act.name, act.what, who))
 
 
 def two_people(context: TwoPeopleContext, name: str, what: str) -> AbstractContextManager[None]:
@@ -117,9 +117,9 @@ def _people(store: Store, act: Act) -> set[str]:
     for event in store.events.latest(connection=act.connection, types=_TYPES, limit=1000):
         if event.type == ConnectionDeleted.type or event.at < since:
             break
-        if (event.data["act"], event.data["what"]) != (act.name, act.what):
+        if (event.data["operation"], event.data["what"]) != (act.name, act.what):
             continue
-        if event.type == ActDone.type:
+        if event.type == OperationConfirmed.type:
             break
         keys.add(event.data["who"])
     return {who for who in keys if has_right(store.api_keys, who)}

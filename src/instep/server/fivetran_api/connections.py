@@ -14,7 +14,7 @@ from instep.control.compat import SERVICES, CompatDocuments
 from instep.control.pauses import pause, resume
 from instep.control.resync import ask, chosen
 from instep.errors import Blocked, Conflict, InstepError, RunInProgress
-from instep.events import ActDone
+from instep.events import OperationConfirmed
 from instep.server.fivetran_api.connection import instant, network, shown, sync_line, times
 from instep.server.fivetran_api.connection_bodies import (
     ConnectionChange,
@@ -121,7 +121,7 @@ def delete(id: Name, context: RequestContextDep) -> JSONResponse:
     def along() -> None:
         context.record()
         if act is not None:
-            context.ports.store.events.add(ActDone(act.connection, act.name, act.what, context.caller.name))
+            context.ports.store.events.add(OperationConfirmed(act.connection, act.name, act.what, context.caller.name))
 
     if item.kind == "connection" and not item.in_file and context.ports.project(id).follows_log(id):
         _leave_log(context, id)

@@ -30,8 +30,8 @@ EVENT_TEXTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         ("{table} is read by {cursor}", "first from {start}", "schema version {version}"),
     ),
     "table.copy_purged": ("Copy deleted", ("{copy}, a copy of {table}",)),
-    "act.asked_for": ("Second person needed", ("{act} of {what}: another person has to request the same",)),
-    "act.done": ("Done for two persons", ("{act} of {what}",)),
+    "operation.requested": ("Second person needed", ("{operation} of {what}: another person has to request the same",)),
+    "operation.confirmed": ("Confirmed by a second person", ("{operation} of {what}",)),
     "old_name.retained": ("Old name retained", ("{name} of {table} in the view {view} until {until}",)),
     "old_name.ended": ("Old name ended", ("{name} of {table} left the view {view}", "{why}")),
     "run.started": ("Run started", ("{kind}",)),
@@ -80,7 +80,7 @@ EVENT_TEXTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 """By type: the title, and parts of the sentence. A part of which a field is empty is left out."""
 _ONLY_IF = {"set off by an error": "triggered_by_error"}
 """Parts without a field, and the field that they need."""
-_CODES = ("kind", "mode", "table_action", "choice", "how", "act")
+_CODES = ("kind", "mode", "table_action", "choice", "how", "operation")
 """Fields with words of the code, which have underscores."""
 
 
