@@ -316,7 +316,56 @@ def test_a_schema_config_of_nobody_and_a_page_that_is_not_the_last() -> None:
     whole["connections"]["data"]["next_cursor"] = "abc"
     found = imported(whole, answer(TREE))
     assert any("one page of a longer list" in note for note in found.notes)
-    assert any("it is not clear whose schema config this is" in note for note in found.notes)
+    assert "schema config export1.json: it is not clear which connection it is of" in left_out(found)
+
+
+def name_of(id: str) -> str:
+    return f"connections-{id}-schemas"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "schemas",
+        "schema_config",
+        "export2",
+        "fivetran-schemas (1)",
+        "iron_crow",
+        "schemas.iron_crow",
+        "connections_iron_crow_schemas",
+        "IRON_CROW-schemas",
+    ],
+)
+def test_a_schema_config_of_the_only_connection_is_taken(name: str) -> None:
+    found = imported(account(schemas={}), answer(TREE), names=("account", name))
+    assert (the_connection(found)["hash"], found.left_out) == (["public.orders.email"], [])
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["calm_bee", name_of("calm_bee"), "schemas.calm_bee", "iron_crows", "iron_crowd-schemas", "wrought_iron_crow2"],
+)
+def test_a_schema_config_of_another_connection_is_not_taken_for_the_only_one(name: str) -> None:
+    found = imported(account(schemas={}), answer(TREE), names=("account", name))
+    assert "hash" not in the_connection(found)
+    assert f"schema config {name}.json: its file's name has no id of the export; put the connection's id" in left_out(
+        found
+    )
+
+
+def test_schema_configs_by_ids_that_the_export_has_not_are_listed() -> None:
+    found = imported(account(schemas={"iron_crow": answer(TREE), "calm_bee": answer(TREE)}))
+    assert left_out(found) == (
+        "schema config of connection calm_bee: connection calm_bee is not in the export; "
+        "export GET /connections/calm_bee, too"
+    )
+
+
+def test_of_two_connections_each_gets_the_schema_config_that_names_it() -> None:
+    two = account(conn(), conn(id="calm_bee", schema="other"), schemas={})
+    found = imported(two, answer(TREE), names=("account", name_of("calm_bee")))
+    assert ["hash" in found.sections["connections"][name] for name in ("pg", "other")] == [False, True]
+    assert found.left_out == []
 
 
 def test_a_connection_whose_destination_is_not_there_is_listed() -> None:

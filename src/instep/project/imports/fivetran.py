@@ -24,6 +24,10 @@ _DELETES: Mapping[str, dict[str, Any]] = {
 """The sync mode of a table as settings."""
 _LOG_METHODS = frozenset({"WAL_PGOUTPUT", "WAL", "TELEPORT_PGOUTPUT", "BINLOG"})
 _DAY = 1440
+_GENERIC = re.compile(
+    r"schemas?|config(uration)?s?|connect(ion|or)s?|fivetran|exports?|answers?|responses?|documents?|get|api|id|of|v1"
+)
+"""Words in the name of a file that name no connection."""
 
 
 @dataclass
@@ -37,6 +41,8 @@ class FivetranExport:
     files: dict[str, str] = field(default_factory=dict)
     """The file that has an object."""
     notes: list[str] = field(default_factory=list)
+    unclaimed: list[tuple[str, str, str]] = field(default_factory=list)
+    """Schema configs that are not taken over, each with the reason and the next step."""
 
 
 def import_fivetran(documents: Sequence[ExportDocument], warehouse: str = "") -> ImportedProject:
@@ -51,13 +57,18 @@ def read_export(documents: Sequence[ExportDocument]) -> FivetranExport:
     for document in documents:
         _sort_objects(export, document, document.data, late)
     for document, tree in late:
-        named = [id for id, connection in export.connections.items() if id in document.name]
-        owners = named or list(export.connections)
+        owners = _owners(export, document.name)
         if len(owners) == 1:
             export.schemas[owners[0]] = tree
         else:
-            hint = "put the connection's id into the file's name"
-            export.notes.append(f"{document.file}: it is not clear whose schema config this is: {hint}")
+            reason = (
+                "it is not clear which connection it is of" if owners else "its file's name has no id of the export"
+            )
+            step = "put the connection's id into the file's name, and export that connection, too"
+            export.unclaimed.append((f"schema config {document.file}", reason, step))
+    for id in export.schemas.keys() - export.connections.keys():
+        reason, step = f"connection {id} is not in the export", f"export GET /connections/{id}, too"
+        export.unclaimed.append((f"schema config of connection {id}", reason, step))
     if not (export.connections or export.destinations):
         files = ", ".join(document.file for document in documents)
         raise ProjectError(
@@ -65,6 +76,15 @@ def read_export(documents: Sequence[ExportDocument]) -> FivetranExport:
             hint="export the answers of its API as docs/guides/other-products.md describes",
         )
     return export
+
+
+def _owners(export: FivetranExport, name: str) -> list[str]:
+    """Return the connections of which a file with this name may have the schema config: those whose ids are in it, or
+    all if it names none at all."""
+    low = name.lower()
+    named = [id for id in export.connections if re.search(rf"(?<![a-z0-9]){re.escape(id.lower())}(?![a-z0-9])", low)]
+    words = (word for word in re.split(r"[^a-z0-9]+", re.sub(r"(?<=[a-z])\d+", "", low)) if not word.isdecimal())
+    return named or ([] if any(word and not _GENERIC.fullmatch(word) for word in words) else list(export.connections))
 
 
 def _sort_objects(
@@ -114,6 +134,8 @@ def translate_fivetran(export: FivetranExport, warehouse: str) -> ImportedProjec
     project = ImportedProject("fivetran")
     for note in export.notes:
         project.note(note)
+    for object, reason, step in sorted(export.unclaimed):
+        project.leave_out(object, reason, step)
     destinations = _destinations(export, project, warehouse)
     for id, connection in export.connections.items():
         label = text_at(connection, "schema") or id
