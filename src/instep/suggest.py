@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 
-from instep.errors import InstepError
+from instep.errors import InstepError, argument
 
 LIKE = 0.6
 """The least similarity of two names, from 0 to 1."""
@@ -60,3 +60,9 @@ def unknown_table(
     else it is `otherwise`."""
     near = closest_tables(name, known)
     return kind(message, hint=f"did you mean {' or '.join(near)}?" if near else otherwise)
+
+
+def stays_in_clear(connection: str, path: str) -> str:
+    """Return what becomes of a hashed column that the source no longer has, and the command that drops its values."""
+    command = f"instep sync {argument(connection)} --drop-column {argument(path)}"
+    return f"the source no longer has it, so its loaded values stay in clear; to drop them run `{command}`"

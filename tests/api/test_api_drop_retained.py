@@ -25,6 +25,7 @@ destinations: {{lake: {{type: iceberg}}}}
 connections: {{shop: {{source: db, destination: lake, policy: allow_all}}}}
 """
 BODY = {"full": True, "drop_retained": True}
+BODIES = pytest.mark.parametrize("body", [BODY, {"drop_columns": ["main.t.old"]}], ids=["retained", "by name"])
 
 
 def made(folder: Path, on: bool) -> Iterator[Api]:
@@ -55,11 +56,13 @@ def eyes(tmp_path: Path) -> Iterator[Api]:
     yield from made(tmp_path, True)
 
 
-def asks(api: Api, who: str, role: str = "approver", token: str = "", **params: Any) -> Any:
+def asks(
+    api: Api, who: str, role: str = "approver", token: str = "", body: dict[str, Any] = BODY, **params: Any
+) -> Any:
     if who not in api.secrets:
         api.secrets[who] = api_keys.create(api.store, who, role, "test").secret  # type: ignore[arg-type]
     headers = {"Authorization": f"Bearer {api.secrets[who]}", **({"Idempotency-Key": token} if token else {})}
-    return api.call("POST", "/connections/shop/sync", body=BODY, headers=headers, params=params)
+    return api.call("POST", "/connections/shop/sync", body=body, headers=headers, params=params)
 
 
 def works(api: Api) -> JobEnd:
@@ -73,12 +76,13 @@ def columns(api: Api) -> list[str]:
     return [column.name for column in table.columns]
 
 
-def test_it_takes_an_approver(api: Api) -> None:
-    refused = asks(api, "op", "operator")
+@BODIES
+def test_it_takes_an_approver(api: Api, body: dict[str, Any]) -> None:
+    refused = asks(api, "op", "operator", body=body)
     assert (refused.status_code, refused.json()["code"]) == (403, "forbidden")
-    assert "`drop_retained` decides what is dropped, which needs the role approver" in refused.json()["detail"]
+    assert f"`{list(body)[-1]}` decides what is dropped, which needs the role approver" in refused.json()["detail"]
     assert api.store.jobs.counts() == {}
-    assert asks(api, "ann").status_code == 202
+    assert asks(api, "ann", body=body).status_code == 202
     assert (works(api).error, columns(api)) == ("", ["a"])
 
 
@@ -91,22 +95,24 @@ def test_another_try_takes_one_too(api: Api, option: str) -> None:
     assert api.call("POST", f"/queue/{job.id}/retry", "approver").status_code == 200
 
 
-def test_four_eyes_want_two_people(eyes: Api) -> None:
-    assert asks(eyes, "ann", dry_run="true").status_code == 409
+@BODIES
+def test_four_eyes_want_two_people(eyes: Api, body: dict[str, Any]) -> None:
+    assert asks(eyes, "ann", body=body, dry_run="true").status_code == 409
     assert eyes.store.events.latest(types=("operation.requested",)) == []
     for _ in range(2):
-        refused = asks(eyes, "ann")
+        refused = asks(eyes, "ann", body=body)
         assert (refused.status_code, refused.json()["code"]) == (409, "blocked")
         assert "drop columns: main.t.old: with four_eyes this takes two people" in refused.json()["detail"]
     assert eyes.store.jobs.counts() == {}
     assert [e.action for e in eyes.store.audit.page()] == ["connection.sync.requested"] * 2
-    assert asks(eyes, "bob").status_code == 202
+    assert asks(eyes, "bob", body=body).status_code == 202
     assert (works(eyes).error, columns(eyes)) == ("", ["a"])
-    assert asks(eyes, "ann").status_code == 202, "there is nothing left to drop"
+    assert asks(eyes, "ann", body=body).status_code == 202, "there is nothing left to drop"
 
 
-def test_a_job_cannot_get_around_it(eyes: Api) -> None:
-    eyes.store.jobs.enqueue("shop", "sync", options=BODY, who="mallory")
+@BODIES
+def test_a_job_cannot_get_around_it(eyes: Api, body: dict[str, Any]) -> None:
+    eyes.store.jobs.enqueue("shop", "sync", options=body, who="mallory")
     ended = works(eyes)
     assert "only mallory has asked for it" in ended.error
     assert not ended.transient

@@ -58,6 +58,32 @@ def test_a_column_that_the_source_has_dropped_is_not_chosen(shop: Shop) -> None:
     assert "after the last load" not in shop.ok("status").out
 
 
+def test_a_retained_column_that_is_hashed_is_said_until_it_is_dropped(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SALT", "secret")
+    shop.write(text=PROJECT.replace("policy: careful}", "policy: allow_all, salt: '${env:SALT}'}"))
+    shop.ok("sync")
+    shop.sql("alter table customer drop column city")
+    shop.ok("sync"), shop.ok("sync")
+    command = "instep sync shop --drop-column main.customer.city"
+    dry = shop.ok("selection", "hash", "main.customer.city", "--dry-run")
+    assert "its loaded values stay in clear" in dry.out
+    assert command in " ".join(dry.out.split())
+    assert shop.json("status")["connections"][0]["reselected"] == []
+    said = shop.ok("selection", "hash", "main.customer.city")
+    assert command in " ".join(said.err.split())
+    for _ in range(2):
+        found = shop.json("status")["connections"][0]["reselected"]
+        assert found == [{"column": "main.customer.city", "is": "retained", "reads_table": False}]
+        assert command in " ".join(shop.ok("status").out.split())
+        assert command in " ".join(shop.ok("plan").out.split())
+        assert any(command in note for note in shop.json("sync")["notes"])
+    shop.ok(*command.split()[1:])
+    assert shop.json("status")["connections"][0]["reselected"] == []
+    assert "city" not in str(shop.json("query", "select * from shop.customer")["columns"])
+
+
 @pytest.mark.parametrize(("accepted", "is_said"), [("string", False), ("int32", True)])
 def test_a_type_of_the_source_that_was_kept_out_is_no_retype(shop: Shop, accepted: str, is_said: bool) -> None:
     """The last load has read `city` as another type than the accepted one, into a column of `accepted`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from into_world import world_into
 
 from instep.errors import ReadError
 from instep.project.sections.tables import TableSettings
@@ -192,3 +193,99 @@ def test_a_renamed_column_and_table_keep_what_is_known_of_them(make_world: MakeW
     world.selection = ALL
     world.sync()
     assert world.rows("u", "id", "nick") == [(1, "z"), (2, "b"), (3, "c")]
+
+
+def dropped_at_source(world: World, *, again: int = 1) -> World:
+    """The source drops the column; its loaded values stay at the destination."""
+    world.run("ALTER TABLE t DROP COLUMN name")
+    world.sync(again=again)
+    assert "~" in world.schema("t")
+    return world
+
+
+STAYS = (
+    "the source no longer has it, so its loaded values stay in clear; to drop them run `instep sync shop --drop-column"
+)
+
+
+@pytest.mark.parametrize("destination", ["iceberg", "delta", "duckdb", "postgres"])
+def test_a_retained_column_that_is_hashed_later_is_told_until_it_is_dropped(
+    make_world: MakeWorld, request: pytest.FixtureRequest, destination: str
+) -> None:
+    world = dropped_at_source(begun(world_into(make_world, request, "sqlite", destination)))
+    assert notes(world) == []
+    world.selection = HASHED
+    for _ in range(2):
+        [note] = notes(world)
+        assert note == f"main.t.name: {STAYS} main.t.name`"
+    assert clear(world, "a", "b", "c"), "it is there, as told"
+    told = world.sync(drop_columns=frozenset({"main.t.name"})).notes
+    assert not any(part in note for note in told for part in (STAYS, "is not dropped"))
+    assert (notes(world), world.schema("t")) == ([], "id int64!, at int64")
+    assert len(world.rows("t")) == 3
+
+
+@KINDS
+def test_a_column_that_was_hashed_before_the_source_dropped_it_is_not_told(make_world: MakeWorld, kind: str) -> None:
+    world = dropped_at_source(begun(make_world(kind), HASHED))
+    assert [notes(world) for _ in range(2)] == [[], []]
+    assert {len(name) for (name,) in world.rows("t", "name")} == {64}
+
+
+@KINDS
+def test_hashed_in_vain_before_the_source_dropped_it(make_world: MakeWorld, kind: str) -> None:
+    """No sync came between: the hashes never landed."""
+    world = begun(make_world(kind))
+    world.selection = HASHED
+    world.run("ALTER TABLE t DROP COLUMN name")
+    world.sync(again=1)
+    [note] = notes(world)
+    assert STAYS in note
+
+
+def test_a_number_that_is_retained_is_no_hash(make_world: MakeWorld) -> None:
+    world = begun(make_world(), table="CREATE TABLE t (id int PRIMARY KEY, name int, at int NOT NULL)",
+                  rows="INSERT INTO t VALUES (1, 41, 1)")  # fmt: skip
+    dropped_at_source(world)
+    world.selection = HASHED
+    [note] = notes(world)
+    assert STAYS in note
+
+
+def test_another_column_of_its_name_is_not_taken_for_it(make_world: MakeWorld) -> None:
+    """The retained one, in clear, has another name by then."""
+    world = begun(make_world())
+    world.run("ALTER TABLE t DROP COLUMN name")
+    world.sync(again=1)
+    world.run("ALTER TABLE t ADD COLUMN name bytea")
+    world.sync(again=1)
+    [old] = [c.name for c in world.accepted("t").columns if c.retained]
+    assert old == "name__v1"
+    world.selection = HASHED
+    told = notes(world)
+    assert [n for n in told if STAYS in n] == [f"public.t.{old}: {STAYS} public.t.{old}`"], told
+
+
+@KINDS
+def test_a_table_that_the_source_has_no_more(make_world: MakeWorld, kind: str) -> None:
+    world = begun(make_world(kind))
+    world.run("DROP TABLE t", "CREATE TABLE other (id int PRIMARY KEY)")
+    world.sync(again=1)
+    assert [name for name, _ in world.tables().items()]
+    world.selection = HASHED
+    path = f"{world.case.schema}.t.name"
+    [note] = notes(world)
+    assert note == f"{path}: {STAYS} {path}`"
+    told = world.sync(drop_columns=frozenset({path})).notes
+    assert not any(part in note for note in told for part in (STAYS, "is not dropped"))
+    assert (notes(world), world.accepted("t").by_name.keys()) == ([], {"id", "at"})
+
+
+def test_what_is_not_dropped_is_told(make_world: MakeWorld) -> None:
+    world = begun(make_world())
+    named = ("main.t.id", "main.t.name", "main.t.nope")
+    told = world.sync(drop_columns=frozenset(named)).notes
+    assert [n for n in told if "is not dropped" in n] == [
+        f"{path} is not dropped: it is read, in a key, or not in the destination" for path in named
+    ]
+    assert "name" in world.schema("t")

@@ -132,15 +132,18 @@ class Connection:
         *,
         full: bool = False,
         drop_retained: bool = False,
+        drop_columns: str | Iterable[str] = (),
         on_progress: ProgressCallback | None = None,
     ) -> SyncResult:
         """Bring the destination in step with the source, schema changes included.
 
         `tables`: only these (`schema.table`). `full`: read every row again. `drop_retained`: drop columns that the
-        source has dropped, where that is needed. A table that fails leaves the others alone: see `SyncResult.failed`.
+        source has dropped, where that is needed. `drop_columns`: drop these (`schema.table.column`), which the source
+        no longer has or which are deselected. A table that fails leaves the others alone: see `SyncResult.failed`.
         Raises Blocked while the connection is paused, RunInProgress while another run of it is alive.
         """
-        request = SyncRequest(tables=as_names(tables), full=full, drop_retained=drop_retained)
+        named = as_names(drop_columns)
+        request = SyncRequest(tables=as_names(tables), full=full, drop_retained=drop_retained, drop_columns=named)
         with self._watch.reporting_to(on_progress):
             return SyncResult.of(self._backend.operations.run(self.name, request))
 

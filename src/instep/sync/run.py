@@ -314,7 +314,8 @@ class _Sync:
             if self.scope.drop_retained:
                 drop_retained(context, self.run, self.scope.tables)
             if self.scope.drop_columns:
-                drop_named(context, self.run, self.scope.drop_columns)
+                for path in drop_named(context, self.run, self.scope.drop_columns):
+                    outcome.note(f"{path} is not dropped: it is read, in a key, or not in the destination")
         count = attempt == 0 and not relied
         with span("detect"):
             detection = detect(context, discovery, count=count, stored=relied, snapshot=snapshot)

@@ -78,6 +78,12 @@ def drop_retained_act(connection: str, accepted: Catalog, only: Collection[str] 
     return dropping(connection, paths) if paths else None
 
 
+def drop_named_act(connection: str, accepted: Catalog, paths: Collection[str]) -> Act | None:
+    """Return the act that dropping these columns is, or None if none of them is there."""
+    columns = {f"{t.path}.{c.name}" for t in accepted.tables for c in t.columns}
+    return dropping(connection, paths) if columns.intersection(paths) else None
+
+
 def requested_alone(store: Store, act: Act, who: str) -> Blocked | None:
     """Return the refusal of a request that nobody else has made within a week; it is kept for whoever comes next. None
     if `who` is the second. A job may come to it when the key of who asked for it is revoked by then."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from instep.errors import argument
@@ -13,15 +14,17 @@ from instep.schema.changes.kinds import Ref
 from instep.schema.planning.projection import (
     ColumnRead,
     LoadedColumn,
+    LoadedRules,
     ReselectedColumn,
     TableRead,
+    clear_retained_columns,
     is_read_again,
     pair_tables,
     reselected_columns,
 )
 from instep.schema.policy.policy import Policy
 from instep.schema.selection.overrides import Switch, with_switches
-from instep.schema.selection.selection import Selection, column_is_on, hashed, is_on
+from instep.schema.selection.selection import Selection, column_is_on, hashed, is_on, is_read_hashed
 from instep.store.catalog_documents import CatalogDocument
 from instep.store.catalogs.backfills import Backfill
 from instep.store.catalogs.discoveries import CachedDiscovery
@@ -55,7 +58,27 @@ def reselected(
         for name in seen
         if columns.get(name) and seen[name].catalog.tables
     }
-    return {name: [one for one in columns.get(name, ()) if _has(there.get(name), one[0])] for name in names}
+    return {
+        name: [one for one in columns.get(name, ()) if _has(there.get(name), one[0])]
+        + [(one, False) for one in (_clear(store, name, places[name], known[name]) if name in places else ())]
+        for name in names
+    }
+
+
+def _clear(
+    store: Store, name: str, place: _Place, known: Mapping[Ref, Sequence[Mapping[str, Any]]]
+) -> Iterator[ReselectedColumn]:
+    """Yield hashed columns that the source has no more, and whose loaded values are in clear."""
+    tables = [t for t in place.accepted["tables"] if place.now.covers_columns and _has_retained(t)]
+    rules = store.loaded.filters(name, {(t["schema"], t["name"]) for t in tables}) if tables else {}
+    for table in map(table_from_dict, tables):
+        before = [LoadedColumn(**c) for c in known.get(table.ref, ())]
+        hides = partial(is_read_hashed, place.now, table)
+        yield from clear_retained_columns(table, before, rules.get(table.ref, LoadedRules()), hides)
+
+
+def _has_retained(table: Mapping[str, Any]) -> bool:
+    return bool(table.get("retained")) or any(c.get("retained") for c in table["columns"])
 
 
 @dataclass(frozen=True)

@@ -16,14 +16,14 @@ from instep.project.project import Project
 from instep.project.sections.tables import TableSettings
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import Unknown
-from instep.schema.planning.projection import is_read_again
+from instep.schema.planning.projection import LoadedRules, clear_retained_columns, is_read_again
 from instep.schema.policy.policy import Policy
 from instep.schema.selection.overrides import Switch, bind, with_switches
 from instep.schema.selection.pii import by_name
 from instep.schema.selection.selection import Pattern, Selection, column_is_on, hashed
 from instep.store.catalogs.discoveries import CachedDiscovery
 from instep.store.store import Store
-from instep.suggest import unknown_table
+from instep.suggest import stays_in_clear, unknown_table
 
 WORDS: Mapping[Verb, str] = {"on": "on", "off": "off", "hash": "hashed", "unhash": "clear"}
 
@@ -124,8 +124,11 @@ def _line(project: Project, connection: str, section: str, entry: str) -> str:
     return project.location_of((*place, entry, "enabled") if isinstance(data, dict) else place)
 
 
-def targets(place: SwitchedConnection, objects: Sequence[str], matching: Sequence[str]) -> list[SwitchTarget]:
-    """Return the schemas, tables and columns that these paths name, or that a pattern matches (tables and columns).
+def targets(
+    place: SwitchedConnection, objects: Sequence[str], matching: Sequence[str], *, retained: bool = False
+) -> list[SwitchTarget]:
+    """Return the schemas, tables and columns that these paths name, or that a pattern matches (tables and columns);
+    `retained` columns, too.
 
     Raises InstepError, naming what was probably meant, for what there is not, and before the first detection.
     """
@@ -136,6 +139,8 @@ def targets(place: SwitchedConnection, objects: Sequence[str], matching: Sequenc
         )
     chosen = (s for s in place.store.switches.of(place.connection) if s.is_chosen)
     every |= {s.path: _missing_target(s) for s in chosen if s.path not in every}
+    if retained:
+        every = {t.path: t for t in _retained_targets(place)} | every
     by_path = {path: every[path] if path in every else _missing(place, path, every) for path in objects}
     for text in matching:
         fits = {path: t for path, t in every.items() if t.table is not None and Pattern(text).matches(path)}
@@ -157,6 +162,12 @@ def _targets(catalog: Catalog) -> Iterator[SwitchTarget]:
     for table in catalog.tables:
         yield from (SwitchTarget(table.schema, table, c) for c in table.live)
     yield from (SwitchTarget(t.schema, t) for t in catalog.tables)
+
+
+def _retained_targets(place: SwitchedConnection) -> Iterator[SwitchTarget]:
+    """Yield the columns that the source no longer has and the destination retains."""
+    for table in place.accepted.tables:
+        yield from (SwitchTarget(table.schema, table, c) for c in table.columns if table.retained or c.retained)
 
 
 def _missing_target(switch: Switch) -> SwitchTarget:
@@ -184,7 +195,7 @@ def switch_steps(
 ) -> list[SwitchStep]:
     """Return the steps for these paths and patterns. A pattern such as `*.email*` may match tables as well, which
     cannot be hashed."""
-    chosen = targets(place, objects, matching)
+    chosen = targets(place, objects, matching, retained=verb == "hash")
     if matching and verb in ("hash", "unhash"):
         chosen = [t for t in chosen if t.column is not None] or chosen
     return steps(place, verb, chosen)
@@ -277,8 +288,21 @@ def _follows(
         return _of_table(place, verb, table, accepted), None
     column = accepted.by_name.get(target.column.name) if accepted else None
     if accepted is None or column is None or column.retained:
-        return (_NEW_COLUMN[verb],), None
+        return (_NEW_COLUMN[verb], *_in_clear(place, verb, target)), None
     return _of_column(place, verb, accepted, column)
+
+
+def _in_clear(place: SwitchedConnection, verb: Verb, target: SwitchTarget) -> Iterator[str]:
+    """Yield a warning for a column to hash that the source no longer has, and whose loaded values are in clear."""
+    if verb != "hash" or target.table is None or target.column is None:
+        return
+    if (table := place.accepted.get(target.table.ref)) is None:
+        return
+    known = place.store.loaded.with_rules(place.connection, [table.ref])
+    before, rules = known.get(table.ref, ((), LoadedRules()))
+    name = target.column.name
+    if any(c.column.name == name for c in clear_retained_columns(table, before, rules, lambda c: c.name == name)):
+        yield stays_in_clear(place.connection, target.path)
 
 
 _SCHEMA: Mapping[Verb, str] = {

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from instep.operations.spec import JobPolicy, OperationSpec, Request
-from instep.operations.values import Consent, LeadsTo, Length, NameList, OwnUse
+from instep.operations.values import Consent, LeadsTo, Length, NameList
 
 DroppedColumns = Annotated[tuple[Annotated[str, Length(1, 1000)], ...], Length(0, 100_000), LeadsTo("consent")]
-"""Columns that a person has dropped through the compatible API: as many as its tables have."""
+"""Columns that a person has named: as many as the tables have."""
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,9 @@ class SyncRequest(Request):
     """Full refresh: read every row again."""
     drop_retained: Consent = False
     """Drop retained columns where a table cannot load with them. Requires the role approver."""
-    drop_columns: Annotated[DroppedColumns, OwnUse()] = ()
-    """Drop these columns (`schema.table.column`), which are not read any more."""
+    drop_columns: DroppedColumns = ()
+    """Drop these columns (`schema.table.column`) at the destination: the source no longer has them, or they are
+    deselected. Requires the role approver."""
 
 
 SPEC = OperationSpec(

@@ -92,9 +92,9 @@ def pair_tables(accepted: Iterable[Table], source: Catalog) -> dict[Ref, Table]:
     return {before.ref: after for before, after in (*pairs.same, *pairs.replaced)}
 
 
-What = Literal["on", "hashed", "clear", "waiting", "retyped"]
+What = Literal["on", "hashed", "clear", "waiting", "retyped", "retained"]
 """`waiting`: to be hashed, in clear until the type of hashes is accepted. `retyped`: values that were loaded may be
-written otherwise now."""
+written otherwise now. `retained`: to be hashed, in clear until it is dropped, as the source has it no more."""
 _NUMBERS = (Int, Decimal, Float)
 _DISPLAY_WIDTH = re.compile(r"((?:tiny|small|medium|big)?int)\(\d+\)", re.IGNORECASE)
 _TIMES = re.compile(r"(?:timestamp|datetime|time)(?:\((\d)\))?( with(?:out)? time zone)?", re.IGNORECASE)
@@ -136,6 +136,8 @@ class LoadedRules:
     salt: str = ""
     definition: Mapping[str, str] = field(default_factory=dict, hash=False)
     appended: bool = False
+    removed: Mapping[str, bool] = field(default_factory=dict, hash=False)
+    """Columns that the source has dropped, by name: True if their loaded values are hashes."""
 
 
 @dataclass(frozen=True)
@@ -225,6 +227,26 @@ def reselected_columns(
             yield ReselectedColumn(read.table, column.column, "retyped")
 
 
+_VERSION = re.compile(r"__v\d+$")
+"""The end of the name of a retained column whose name another column has now."""
+
+
+def clear_retained_columns(
+    table: Table, before: Sequence[LoadedColumn], rules: LoadedRules, hashed: Callable[[Column], bool]
+) -> Iterator[ReselectedColumn]:
+    """Yield columns that are `hashed` by now, that the source has no more, and whose loaded values are in clear. No
+    load reaches these. A column of which it is not on record counts as in clear."""
+    known = {**rules.removed} | ({c.name: c.hashed for c in before} if table.retained else {})
+    for column in table.columns:
+        if not (table.retained or column.retained):
+            continue
+        was = _VERSION.sub("", column.name)
+        of_was = was in known and not (was in table.by_name and table.by_name[was].retained)
+        is_hash = known.get(column.name, of_was and known[was]) and column.type == String()
+        if not is_hash and (hashed(column) or (column.retained and hashed(replace(column, name=was)))):
+            yield ReselectedColumn(table, column, "retained")
+
+
 def _may_be_cut(column_read: ColumnRead, old: LoadedColumn) -> bool:
     """Return whether values are what they were, as far as the source's narrower type has not cut them."""
     assert column_read.source is not None, "asked before"
@@ -292,5 +314,5 @@ def is_read_again(table: Ref, column: Column, what: What, policy: Policy, tags: 
     """Return whether the whole table is read for it: always to hash, show or respell what is loaded already; for a
     column that is on again unless policy backfills nothing."""
     if what != "on":
-        return what != "waiting"
+        return what not in ("waiting", "retained")
     return decide(ColumnAdded(table, column, 0), policy, explicit="on", tags=tags).modifiers.backfill != "none"

@@ -123,6 +123,11 @@ def hashed(selection: Selection, table: Ref, column: str) -> bool:
     return path not in selection.on and (path in selection.off or bool(_first(selection.exclude_columns, path)))
 
 
+def is_read_hashed(selection: Selection, table: Table, column: Column) -> bool:
+    """Return whether the column is on, and its values are to be hashed."""
+    return column_is_on(selection, table, column)[0] and hashed(selection, table.ref, column.name)
+
+
 def select(selection: Selection, catalog: Catalog) -> Catalog:
     """Return the tables of `catalog` that are on, without the columns that are off."""
     return Catalog.of(select_columns(selection, t) for t in catalog.tables if is_on(selection, t)[0])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import Depends
@@ -29,24 +28,31 @@ def sync(
     writes: Writes,
 ) -> Response:
     """Start a sync. Returns 202 with a new job, or 200 with the one that is already queued or running. `drop_retained`
-    drops columns and requires the role approver; with four_eyes the first person's request to drop a column is answered
-    with 409, and the same request of a second person within a week is carried out."""
+    and `drop_columns` drop columns and require the role approver; with four_eyes the first person's request to drop a
+    column is answered with 409, and the same request of a second person within a week is carried out."""
     name = server.connection(who, connection)
     if body.drop_retained:
         check_drop(who, "drop_retained")
-        if (waits := _alone(server, writes, name, body.tables)) is not None:
-            return waits
+    if body.drop_columns:
+        check_drop(who, "drop_columns")
+    if (waits := _alone(server, writes, name, body)) is not None:
+        return waits
     return _work(server, writes, name, "sync", body.options(), body.why)
 
 
-def _alone(server: ServerContext, writes: Write, name: str, tables: Sequence[str]) -> Response | None:
-    """Return the refusal for the first person who drops retained columns, where that takes two people."""
-    from instep.sync.two_people import drop_retained_act
+def _alone(server: ServerContext, writes: Write, name: str, body: SyncRequest) -> Response | None:
+    """Return the refusal for the first person who drops columns, where that takes two people."""
+    from instep.sync.two_people import drop_named_act, drop_retained_act
 
-    act = (
-        drop_retained_act(name, server.store.accepted.catalog(name), tables) if server.project.model.four_eyes else None
+    if not (server.project.model.four_eyes and (body.drop_retained or body.drop_columns)):
+        return None
+    accepted = server.store.accepted.catalog(name)
+    acts = (
+        drop_retained_act(name, accepted, body.tables) if body.drop_retained else None,
+        drop_named_act(name, accepted, body.drop_columns),
     )
-    return wait_for_second(server, writes, act, "connection.sync") if act else None
+    waits = [wait_for_second(server, writes, act, "connection.sync") for act in acts if act]
+    return next((one for one in waits if one is not None), None)
 
 
 @routes.post("/connections/{connection}/detect", status_code=202, response_model=JobOut, responses=STARTED)

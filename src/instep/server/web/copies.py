@@ -177,7 +177,13 @@ _UNSAID: tuple[Any, ...] = (None, "", False, [], ())
 _CONNECTION = "project.connection({connection})"
 _TABLE = _CONNECTION + ".table({table})"
 CALLS: Mapping[str, Callable[[Values], str]] = {
-    "sync": _call(f"{_CONNECTION}.sync({{}})", tables="tables", full="full", drop_retained="drop_retained"),
+    "sync": _call(
+        f"{_CONNECTION}.sync({{}})",
+        tables="tables",
+        full="full",
+        drop_retained="drop_retained",
+        drop_columns="drop_columns",
+    ),
     "detect": _call(f"{_CONNECTION}.detect()"),
     "plan": _call(f"{_CONNECTION}.plan({{}})", sample="sample"),
     "apply": _call(f"{_CONNECTION}.plan().apply({{}})", allow="allow"),
@@ -411,7 +417,14 @@ COMMANDS: Mapping[str, Callable[[Values], list[str]]] = {
     "publish_change": _command("preview", "{change}", "--publish", allow="--allow-destructive"),
     "sample_rename": _command("changes", "sample", "{change}"),
     "declare_rename": _command("changes", "map", "{old}", "{new}", connection="--connection"),
-    "sync": _command("sync", "{connection}", tables="--table", full="--full", drop_retained="--drop-retained"),
+    "sync": _command(
+        "sync",
+        "{connection}",
+        tables="--table",
+        full="--full",
+        drop_retained="--drop-retained",
+        drop_columns="--drop-column",
+    ),
     "detect": _command("detect", "{connection}"),
     "plan": _command("plan", "{connection}", sample="--sample", all="--all"),
     "apply": _command("apply", "{connection}", allow="--allow-destructive"),

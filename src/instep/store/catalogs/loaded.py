@@ -113,11 +113,15 @@ class LoadedColumns:
         self._change(connection, lambda t, c: replace(c, partial=True) if t == table and c.name in columns else c)
 
     def forget(self, connection: str, columns: Collection[tuple[Ref, str]]) -> None:
-        """Delete the records of columns that are removed, by table and name: the next one of that name is another."""
+        """Delete the records of columns that are removed, by table and name: the next one of that name is another. It
+        stays on record whether their values are hashes."""
         tables = {table for table, _ in columns}
         with self._db.write(connection):
-            left = {t: tuple(c for c in own if (t, c.name) not in columns) for t, own in self.of(connection).items()}
-            self.save(connection, {table: own for table, own in left.items() if table in tables})
+            known = self.with_rules(connection, tables)
+            left = {t: tuple(c for c in own if (t, c.name) not in columns) for t, (own, _) in known.items()}
+            gone = {t: {c.name: c.hashed for c in own if (t, c.name) in columns} for t, (own, _) in known.items()}
+            rules = {t: replace(was, removed={**was.removed, **gone[t]}) for t, (_, was) in known.items()}
+            self.save(connection, left, rules)
 
     def _change(self, connection: str, act: Callable[[Ref, LoadedColumn], LoadedColumn]) -> None:
         with self._db.write(connection):

@@ -415,10 +415,10 @@ def drop_retained(context: SyncContext, run: Run, only: Set[str]) -> None:
         _lose(context, run, before, after, gone, "drop-retained")
 
 
-def drop_named(context: SyncContext, run: Run, paths: Set[str]) -> None:
+def drop_named(context: SyncContext, run: Run, paths: Set[str]) -> list[str]:
     """Drop accepted columns that are no longer read and that a person has named: `paths` are schema.table.column.
-    One that is read (again), or is gone, is left alone. Under four_eyes it takes two people who have named the same
-    columns. The destination keeps them for undoing."""
+    Return those that are left alone, because they are read (again), in a key, or gone. Under four_eyes it takes two
+    people who have named the same columns. The destination keeps them for undoing."""
     before, on = (
         context.store.accepted.catalog(context.name),
         chosen(context.project_selection, context.store, context.name),
@@ -427,15 +427,17 @@ def drop_named(context: SyncContext, run: Run, paths: Set[str]) -> None:
         ColumnRemoved(t.ref, c, i)
         for t in before.tables
         for i, c in enumerate(t.columns)
-        if f"{t.path}.{c.name}" in paths and not t.retained and (c.retained or not column_is_on(on, t, c)[0])
+        if f"{t.path}.{c.name}" in paths and not c.key and (t.retained or c.retained or not column_is_on(on, t, c)[0])
     ]
+    dropped = {f"{t.path}.{c.before.name}" for c in gone for t in [before.by_ref[c.table]]}
     if not gone:
-        return
+        return sorted(paths)
     lost = {(c.table, c.before.name) for c in gone}
     left = (replace(t, columns=tuple(c for c in t.columns if (t.ref, c.name) not in lost)) for t in before.tables)
     act = dropping(context.name, paths)
     with two_people(context, act.name, act.what):
         _lose(context, run, before, Catalog.of(left), gone, "drop-columns")
+    return sorted(paths - dropped)
 
 
 def _lose(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 
 from instep.errors import Blocked, argument
 from instep.schema.catalog.catalog import Catalog, Table
@@ -22,19 +22,22 @@ from instep.schema.planning.projection import (
     LoadedRules,
     ReselectedColumn,
     TableRead,
+    clear_retained_columns,
     is_read_again,
     left_out,
     loaded_columns,
     reselected_columns,
 )
+from instep.schema.selection.selection import is_read_hashed
 from instep.sources.log import FollowedTable
+from instep.suggest import stays_in_clear
 from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.detect import DetectionResult
 from instep.sync.detection.filters import filter_of, lost_filter
 from instep.sync.detection.swapped import reuses_old_values, swap_notes
 from instep.sync.detection.table_renames import TableRenames
 from instep.sync.schema_changes.backfill_plan import blocker_of, is_outdated, why_whole
-from instep.sync.schema_changes.selected import selected_reads
+from instep.sync.schema_changes.selected import chosen, selected_reads
 from instep.sync.table_mode import is_partial, mode_name, mode_of
 
 REDEFINED = "a statement at the source may have given rows other values, which no cursor tells"
@@ -46,6 +49,7 @@ def remember_loaded(context: SyncContext, reads: Sequence[TableRead], whole: Col
     to know if columns lacked values until then. Belongs into the transaction that records their cursors."""
     filters = {r.table.ref: _rules(context, r) for r in reads}
     recorded = context.store.loaded.with_rules(context.name, filters)
+    filters |= {ref: replace(filters[ref], removed=rules.removed) for ref, (_, rules) in recorded.items()}
     before = {ref: columns for ref, (columns, _) in recorded.items()}
     filled = context.store.backfills.filled(context.name, before.keys() - set(whole))
     undecided = _undecided(context)
@@ -238,6 +242,21 @@ def reselected_notes(context: SyncContext, detection: DetectionResult) -> Iterat
     for column in _reenabled_columns(context, detection, reads, loaded):
         if column.table.ref not in whole and (text := _text(context, column)):
             yield f"{column.path}: {text}"
+    yield from _retained_notes(context, loaded, rules)
+
+
+def _retained_notes(
+    context: SyncContext, loaded: Mapping[Ref, Sequence[LoadedColumn]], rules: Mapping[Ref, LoadedRules]
+) -> Iterator[str]:
+    """Yield one sentence a column that is hashed now, that the source no longer has, and whose values are in clear."""
+    selection = chosen(context.project_selection, context.store, context.name)
+    if not selection.covers_columns:
+        return
+    for table in context.store.accepted.catalog(context.name).tables:
+        hashed = partial(is_read_hashed, selection, table)
+        before, were = loaded.get(table.ref, ()), rules.get(table.ref, LoadedRules())
+        for column in clear_retained_columns(table, before, were, hashed):
+            yield f"{column.path}: {stays_in_clear(context.name, column.path)}"
 
 
 def _as_decided(detection: DetectionResult, read: TableRead) -> TableRead:

@@ -20,6 +20,7 @@ from instep.cli.text import text_of
 from instep.errors import InstepError, argument
 from instep.operations.queries.work import ListStatus
 from instep.operations.values import duration_text
+from instep.suggest import stays_in_clear
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
@@ -91,7 +92,9 @@ def _maintained(tables: list[dict[str, Any]]) -> str:
 _SWITCHED = {"on": "was re-enabled", "off": "was disabled"}
 
 
-def _then(one: dict[str, Any]) -> str:
+def _then(connection: str, one: dict[str, Any]) -> str:
+    if one["is"] == "retained":
+        return f"is to be hashed: {stays_in_clear(connection, one['column'])}"
     if one["is"] == "waiting":
         return "will be hashed; existing rows stay in clear until its new type is approved and loaded"
     then = "the next sync reloads its table" if one["reads_table"] else "existing rows were not backfilled"
@@ -120,7 +123,7 @@ def _show_pending(out: Screen, c: Mapping[str, Any]) -> None:
         out.write(f"  pending backfill of {what}: {b['why']}{waits}", "yellow")
     _show_rest(out, c, "backfills", "pending backfills")
     for one in c["reselected"]:
-        out.write(f"  {one['column']} {_then(one)}", "yellow")
+        out.write(f"  {one['column']} {_then(c['connection'], one)}", "yellow")
     _show_rest(out, c, "reselected", "columns that were switched")
     for one in c["partial"]:
         out.write(f"  {one['table']}.{one['column']}: {_lack(one)}", "yellow")

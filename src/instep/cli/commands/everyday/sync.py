@@ -39,6 +39,14 @@ def sync(
     drop_retained: Annotated[
         bool, typer.Option("--drop-retained", help="Drop retained columns where a table cannot load with them.")
     ] = False,
+    drop_column: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--drop-column",
+            metavar="TABLE.COLUMN",
+            help="Drop this column, which the source no longer has or which is deselected.",
+        ),
+    ] = None,
     no_wait: Annotated[
         bool, typer.Option("--no-wait", help="With --server: return at once instead of waiting for the end.")
     ] = False,
@@ -47,7 +55,9 @@ def sync(
 
     With --server the sync runs on a worker; Ctrl-C stops waiting, not the sync.
     """
-    request = SyncRequest(tables=tuple(table or ()), full=full, drop_retained=drop_retained)
+    request = SyncRequest(
+        tables=tuple(table or ()), full=full, drop_retained=drop_retained, drop_columns=tuple(drop_column or ())
+    )
     if no_wait:
         _begin(connection, request)
         return
