@@ -243,7 +243,7 @@ def test_the_first_of_two_people_is_held_to_what_was_read(tmp_path: Path) -> Non
         )
         for match, status in (('"stale"', 412), (tag, 409), (short, 409)):
             assert world.write("DELETE /connections/{connection}", **{"If-Match": match}).status_code == status
-        assert [one.action for one in world.api.store.audit.page()] == ["connection.delete.asked"] * 2
+        assert [one.action for one in world.api.store.audit.page()] == ["connection.delete.requested"] * 2
 
 
 def test_a_write_that_forgets_to_check_is_taken_back(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,7 +57,7 @@ def test_the_first_is_refused_and_the_second_begins_it(api: Api) -> None:
     assert ends(api).status_code == 409
     assert ends(api, "other", tables="keep").status_code == 409, "it is another request"
     assert api.store.jobs.counts() == {}
-    assert [e.action for e in api.store.audit.page()].count("connection.delete.asked") == 3
+    assert [e.action for e in api.store.audit.page()].count("connection.delete.requested") == 3
     assert ends(api, "other").status_code == 202
     job = api.store.jobs.claim("test")
     assert job is not None

@@ -114,7 +114,7 @@ def wait_for_second(server: ServerContext, writes: Write, act: Act, action: str)
             raise refused
         problem = of_error(refused)
         refusal = WriteAnswer(problem.document(), problem.status, vars(act))
-        return writes.run(f"{action}.asked", act.connection, lambda: refusal)
+        return writes.run(f"{action}.requested", act.connection, lambda: refusal)
 
 
 @routes.get("/jobs/{job}", response_model=JobDone)
