@@ -12,13 +12,16 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from into_world import world_into
 from quarantine_world import HeldWorld, Row, held_world, note
 
 from instep.errors import Blocked, InstepError
 from instep.model import TableRun
 from instep.project.sections.tables import TableSettings
+from instep.schema.policy.policy import Rule
 from instep.schema.selection.selection import Selection, patterns
 from instep.stage.conform import QuarantinedValue
+from instep.sync.operations import set_key
 from instep.sync.quarantine.quarantine import (
     DiscardReport,
     discard,
@@ -28,6 +31,7 @@ from instep.sync.quarantine.quarantine import (
     quarantine_places,
     quarantined_counts,
 )
+from instep.sync.quarantine.rejoin import REPLACED
 from instep.sync.quarantine.replay import replay
 from lake import PREFIX
 from quarantined import entries_of, pending_of
@@ -538,3 +542,78 @@ def test_a_count_without_a_file_that_cannot_be_read_is_not_recorded(held: HeldWo
     assert quarantined_counts(context) == {held.path: 1}
     broken.write_bytes(whole)
     assert quarantined_counts(context) == {held.path: 2}
+
+
+AGAIN: dict[str, tuple[str, ...]] = {
+    "same names": ("DROP TABLE t", "CREATE TABLE t (id int PRIMARY KEY, a varchar(20), b varchar(20))"),
+    "other names": ("DROP TABLE t", "CREATE TABLE t (id int PRIMARY KEY, c varchar(20))"),
+    "rebuilt": (),
+}
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("how", AGAIN)
+@pytest.mark.parametrize("destination", ["iceberg", "delta", "duckdb", "postgres"])
+def test_entries_of_the_table_before_are_closed(
+    make_world: MakeWorld, request: pytest.FixtureRequest, destination: str, how: str
+) -> None:
+    """Their rows are those of another table, which nothing would take out of this one."""
+    held = held_world(world_into(make_world, request, "postgres", destination), "a varchar(20)", "b varchar(20)")
+    world = held.world
+    world.settings["t"] = TableSettings(deletes="ignore")
+    world.policy = preset("allow_all", Rule(("table.replaced",), "apply"))
+    world.run("INSERT INTO t VALUES (1, NULL, 'b')")
+    world.sync()
+    held.value(1, "x")
+    held.row({"id": "7", "a": "y", "b": None})
+    held.value(1, "let go", column="b")
+    discard(world.context, ids=[e.id for e in entries_of(world.context) if e.original == "let go"])
+    if how == "rebuilt":
+        world.run("ALTER TABLE t DROP CONSTRAINT t_pkey", "ALTER TABLE t ADD PRIMARY KEY (id, b)")
+        set_key.carry_out(world.context, set_key.prepare(world.context, "public.t", ("id", "b"), "rebuild"))
+        world.sync()
+    else:
+        world.run(*AGAIN[how], "INSERT INTO t (id) VALUES (2)")
+        world.sync()
+    rows = held.rows()
+    assert len(rows) == 1
+    for _ in range(2):
+        looked = held.replay(dry_run=True)
+        assert (looked.superseded, looked.replaced, looked.replayed, looked.held) == (2, 2, 0, 0)
+    done = held.replay()
+    assert (done.superseded, done.replaced, done.updated, done.inserted, done.held) == (2, 2, 0, 0, 0)
+    assert held.rows() == rows
+    closed = {e.reason for e in entries_of(world.context) if e.status == "superseded"}
+    assert closed == {REPLACED}
+    assert (quarantined_counts(world.context), held.replay().replaced) == ({}, 0)
+
+
+def test_an_entry_of_the_new_table_goes_into_it_beside_those_of_the_one_before(make_world: MakeWorld) -> None:
+    held = held_world(make_world("postgres"), "a varchar(20)", "b varchar(20)")
+    held.world.policy = preset("allow_all", Rule(("table.replaced",), "apply"))
+    held.world.sync()
+    held.row({"id": "7", "a": "old", "b": None})
+    held.world.run(*AGAIN["same names"], "INSERT INTO t VALUES (1)")
+    held.world.sync()
+    held.row({"id": "7", "a": "new", "b": None}, day=1)
+    held.row({"id": "8", "a": "new", "b": None}, day=1)
+    done = held.replay()
+    assert (done.replayed, done.superseded, done.replaced) == (2, 1, 1)
+    assert [row[:2] for row in held.rows()] == [(1, None), (7, "new"), (8, "new")]
+
+
+@pytest.mark.parametrize("change", ["ALTER TABLE t DROP COLUMN a", "ALTER TABLE t ALTER COLUMN a TYPE text"])
+def test_a_changed_table_is_no_other_one(make_world: MakeWorld, change: str) -> None:
+    held = held_world(make_world("postgres"), "a varchar(20)", "b varchar(20)")
+    held.world.sync()
+    held.row({"id": "7", "a": "x", "b": None})
+    held.world.run(change)
+    held.world.sync(again=1)
+    assert (held.replay().replayed, held.replay().replaced) == (1, 0)
+
+
+def test_a_full_refresh_is_the_same_table(held: HeldWorld) -> None:
+    held.world.sync()
+    held.row({"id": "7", "a": "x", "b": None})
+    held.world.sync(full=True)
+    assert (held.replay().replayed, held.rows()) == (1, [(7, "x", None, None)])

@@ -34,6 +34,12 @@ class EntryColumns:
             self._columns[place] = self._by_alias.get(name)
         return self._columns[place]
 
+    def is_replaced(self, entry: QuarantineEntry) -> bool:
+        """Return whether the entry is of the table that was there before this one: the destination has none of the
+        columns any more that it had then. No field id is used again, also where the names are the same."""
+        recorded = {id for id in json.loads(entry.fields).values() if id}
+        return bool(recorded and self._by_id) and recorded.isdisjoint(self._by_id)
+
     def treatment(self, path: str, entry: QuarantineEntry) -> Treatment:
         """Return how the values of that column are treated, by all of its names: that of the entry, too, unless another
         column is called so by now."""

@@ -29,6 +29,7 @@ from instep.sync.context import SyncContext
 from instep.sync.quarantine.entry_columns import EntryColumns
 
 Texts = Mapping[str, str | None]
+REPLACED = "the table was replaced since: this is of a row of the table before it"
 _LEAST = -(1 << 63)
 
 
@@ -63,6 +64,8 @@ class Recast:
     rows: tuple[RefusedRow, ...]
     stays: tuple[QuarantineEntry, ...]
     """Entries without a place, with the reason."""
+    replaced: tuple[QuarantineEntry, ...] = ()
+    """Entries that were quarantined and are of the table before it was replaced: no row of this one is theirs."""
 
 
 class StillInvalid(Exception):
@@ -76,7 +79,12 @@ def recast(context: SyncContext, table: Table, schema: pa.Schema, entries: Seque
     cells: list[Cell] = []
     rows: list[RefusedRow] = []
     stays: list[QuarantineEntry] = []
+    replaced: list[QuarantineEntry] = []
     for entry in entries:
+        if work.columns.is_replaced(entry):
+            if entry.status == "held":
+                replaced.append(replace(entry, status="superseded", reason=REPLACED))
+            continue
         try:
             work.check_key()
             if entry.column:
@@ -85,7 +93,7 @@ def recast(context: SyncContext, table: Table, schema: pa.Schema, entries: Seque
                 rows.append(work.row(entry))
         except StillInvalid as why:
             stays.append(replace(entry, reason=str(why)))
-    return Recast(work.keys(), tuple(cells), tuple(rows), tuple(stays))
+    return Recast(work.keys(), tuple(cells), tuple(rows), tuple(stays), tuple(replaced))
 
 
 def places_of_rows(

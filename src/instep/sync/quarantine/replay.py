@@ -24,7 +24,7 @@ from instep.stage.quarantine_store import StoredQuarantine
 from instep.sync.claim import claimed
 from instep.sync.context import SyncContext
 from instep.sync.quarantine.quarantine import QuarantinePlace, quarantine_places
-from instep.sync.quarantine.rejoin import Rejoined, places_of_rows, recast, rejoin
+from instep.sync.quarantine.rejoin import REPLACED, Rejoined, places_of_rows, recast, rejoin
 from instep.sync.table_mode import mode_name
 
 _WORDS = ("replayed", "superseded", "held")
@@ -48,12 +48,14 @@ class Replayed:
     inserted: int = 0
     error: str = ""
     """Reason why no more was done."""
+    replaced: int = 0
+    """Number of the superseded entries that are of the table before it was replaced."""
 
     def document(self) -> dict[str, Any]:
         """Return counts, and what is left by column and reason, as JSON has it; no value and no key."""
         counts = {word: getattr(self, word) for word in _WORDS}
         reasons = [{"column": c, "reason": r, "count": n} for (c, r), n in sorted(self.reasons.items())]
-        written = {"updated": self.updated, "inserted": self.inserted}
+        written = {"updated": self.updated, "inserted": self.inserted, "replaced": self.replaced}
         return {"table": self.table, **counts, **written, "reasons": reasons, "error": self.error}
 
     def with_batch(self, batch: Rejoined) -> Replayed:
@@ -63,6 +65,7 @@ class Replayed:
             self,
             replayed=self.replayed + len(batch.replayed),
             superseded=self.superseded + len(batch.superseded),
+            replaced=self.replaced + sum(e.reason == REPLACED for e in batch.superseded),
             held=self.held + len(batch.stays),
             reasons=Counter(self.reasons) + left,
             updated=self.updated + len(batch.rows),
@@ -191,10 +194,11 @@ class _TableReplay:
         recasted = recast(self.context, self.place.table, schema, entries)
         stays = tuple(e for e in recasted.stays if e.status == "held")
         if not (any(c.entry.status == "held" for c in recasted.cells) or recasted.rows):
-            return None, replace(Rejoined.nothing(schema), stays=stays)
+            return None, replace(Rejoined.nothing(schema), superseded=recasted.replaced, stays=stays)
         met = self.context.destination.write.lookup_rows(self.place.ref, recasted.keys)
         joined = rejoin(recasted, met, schema, self.context.naming.prefix, now)
-        return met, replace(joined, stays=(*stays, *joined.stays))
+        superseded = (*recasted.replaced, *joined.superseded)
+        return met, replace(joined, superseded=superseded, stays=(*stays, *joined.stays))
 
 
 def _record(context: SyncContext, table: Table, done: Replayed, run: Run) -> None:

@@ -232,5 +232,7 @@ def _show_replay(out: Screen, done: Sequence[dict[str, Any]], *, dry_run: bool) 
             f"{d['table']}: {d['replayed']:,} {verb}, {d['superseded']:,} superseded by newer values, "
             f"{d['held']:,} still quarantined"
         )
+        if d["replaced"]:
+            out.write(f"  {d['replaced']:,} of the superseded are of the table before it was replaced", "dim")
         for left in d["reasons"]:
             out.write(f"  {left['column'] or '(row)'}: {left['reason']}: {left['count']:,}", "dim")
