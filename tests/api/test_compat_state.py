@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from compat_world import Compat, compatible
@@ -130,6 +131,35 @@ def test_a_stream_that_a_new_state_leaves_out_replaces_its_rows(tmp_path: Path) 
         api.store.connectors.save("shop", ROWS)
         back = {"type": "STREAM", "streams": [{"name": "users", "state": {"at": 2}}]}
         assert api.data("PATCH", path, {"state": back})["state"]["records"] == ROWS["records"]
+
+
+OTHER = {"namespace": "", "name": "users", "state": {"at": 2}}
+SAME = ROWS["streams"][0]
+ANSWERS: list[tuple[str, dict[str, Any], dict[str, Any], bool]] = [
+    ("set back", ROWS, {"type": "STREAM", "streams": [OTHER]}, True),
+    ("as it was", ROWS, {"type": "STREAM", "streams": [SAME]}, False),
+    ("left out", ROWS, {"type": "STREAM", "streams": []}, False),
+    ("replaced by itself", ROWS, {"streams": [OTHER], "records": [["", "users", 7, True]]}, False),
+    ("with a key", {**ROWS, "records": []}, {"type": "STREAM", "streams": [OTHER]}, False),
+    ("without rows", {**ROWS, "records": [["", "users", 0, False]]}, {"type": "STREAM", "streams": [OTHER]}, False),
+    ("another stream", ROWS, {"streams": [SAME, {"name": "keyed", "state": {"at": 1}}]}, False),
+    ("a shared state", {**ROWS, "type": "GLOBAL", "shared": {"lsn": 9}},
+     {"type": "GLOBAL", "shared": {"lsn": 1}, "streams": [SAME]}, True),
+    ("a single document", {"airbyte": 1, "type": "LEGACY", "legacy": {"at": 9}, "generations": [["", "users", 1]],
+                           "records": [["", "users", 7, False]]}, {"type": "LEGACY", "legacy": {"at": 1}}, True),
+    ("nothing was saved", {}, {"type": "STREAM", "streams": [OTHER]}, False),
+]  # fmt: skip
+
+
+def test_the_answer_warns_of_records_that_come_again_as_new_rows(tmp_path: Path) -> None:
+    path = "/connections/shop/state"
+    with compatible(tmp_path, text="{}", file=AIRBYTE) as api:
+        api.store.pauses.pause("shop", "for a test")
+        for name, known, given, warns in ANSWERS:
+            api.store.connectors.save("shop", known)
+            message = api.ask("PATCH", path, {"state": given})["message"]
+            assert ("records of users come again as new rows" in message) is warns, (name, message)
+            assert "has been updated" in message
 
 
 def test_a_state_is_not_set_while_a_run_of_a_command_is_alive(shop: Compat) -> None:

@@ -13,7 +13,7 @@ from instep.server.fivetran_api.http.models import StateOut
 from instep.server.fivetran_api.http.request_body import RequestBody, parse
 from instep.server.fivetran_api.http.request_context import RequestContext
 from instep.server.fivetran_api.http.route import Body, Name, RequestContextDep, route_options
-from instep.store.catalogs.airbyte_states import BESIDE_ROWS, changed_state, state_problem
+from instep.store.catalogs.airbyte_states import BESIDE_ROWS, changed_state, repeating_streams, state_problem
 
 router = APIRouter(prefix="/connections/{id}")
 
@@ -49,10 +49,26 @@ def change(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
         if id not in store.pauses.paused_connections([id]):
             raise Refusal(409, f"Connection '{id}' has to be paused before its state can be set.")
         store.runs.check_idle(id)
-        state = changed_state(store.connectors.get(id).state, state) if beside else state
+        known = store.connectors.get(id).state
+        state = changed_state(known, state) if beside else state
         store.connectors.save(id, state)
     shown = {name: value for name, value in state.items() if name not in beside}
-    return success(parsed.remark(f"The state of connection '{id}' has been updated"), {"state": shown})
+    message = parsed.remark(f"The state of connection '{id}' has been updated")
+    if repeating := repeating_streams(known, state) if beside else []:
+        message = f"{message.removesuffix('.')}. {_repeats(repeating)}"
+    return success(message, {"state": shown})
+
+
+_NAMED = 5
+"""Streams that a message names."""
+
+
+def _repeats(streams: list[str]) -> str:
+    more = f" and {len(streams) - _NAMED} more" if len(streams) > _NAMED else ""
+    return (
+        f"If this state is an earlier one, records of {', '.join(streams[:_NAMED])}{more} come again as new rows, "
+        "because these streams have no key: leave them out of the state instead, so that their rows are replaced"
+    )
 
 
 def _parts_beside(context: RequestContext, id: str) -> tuple[str, ...]:

@@ -92,6 +92,24 @@ def changed_state(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, A
     return changed | {name: old[name] for name in BESIDE_ROWS if name in old}
 
 
+def repeating_streams(known: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
+    """Return the streams whose records may come again as new rows by the state `found` in place of `known`: those that
+    have rows and no key, and go on from elsewhere. No state tells by itself that it is earlier than another one."""
+    if state_problem(known):
+        return []
+    keyless = {(s, n) for s, n, number, _ in known.get("records", ()) if number}
+    replaced = {(s, n) for s, n, _, replaces in found.get("records", ()) if replaces}
+    going_on = (keyless & _with_state(found)) - replaced
+    return sorted(".".join(filter(None, ref)) for ref in going_on if _state_of(known, ref) != _state_of(found, ref))
+
+
+def _state_of(document: Mapping[str, Any], ref: Ref) -> tuple[Any, ...]:
+    """Return all that tells where a stream goes on."""
+    streams = document.get("streams", ())
+    own = [one["state"] for one in streams if (one.get("namespace") or "", one["name"]) == ref]
+    return document.get("shared"), document.get("legacy"), own
+
+
 def _with_state(document: Mapping[str, Any]) -> set[Ref]:
     """Return the streams that do not begin with their first record."""
     if state_problem(document):
