@@ -130,3 +130,30 @@ def test_status_goes_on_saying_that_older_rows_lack_a_column(shop: Shop) -> None
     assert not [note for note in shop.json("sync")["notes"] if "tier" in note]
     assert shop.run("verify").code == 0
     assert shop.json("status")["connections"][0]["partial"] == []
+
+
+@pytest.mark.parametrize("by", ["command", "file"])
+def test_what_is_hashed_no_more_is_open_until_its_table_is_read(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    monkeypatch.setenv("SALT", "secret")
+    salted = PROJECT.replace("policy: careful}", "policy: allow_all, salt: '${env:SALT}', MORE}")
+    hashed = salted.replace("MORE", "hash: [main.customer.city]" if by == "file" else "tags: [x]")
+    shop.write(text=hashed)
+    if by == "command":
+        shop.ok("detect")
+        shop.ok("selection", "hash", "main.customer.city")
+    shop.ok("sync")
+    assert shop.run("verify").code == 0
+    shop.write(text=salted.replace("MORE", "tags: [x]"))
+    if by == "command":
+        shop.ok("selection", "unhash", "main.customer.city")
+    for _ in range(2):
+        [status] = shop.json("status")["connections"]
+        pending = [".".join(b["table"]) for b in status["backfills"]] + [r["column"] for r in status["reselected"]]
+        assert pending in (["main.customer"], ["main.customer.city"]), by
+        assert shop.run("verify").code == 1, "clear values at the source, hashes at the destination"
+        shop.ok("sync", "--table", "main.order")
+    shop.ok("sync")
+    [status] = shop.json("status")["connections"]
+    assert (status["backfills"], status["reselected"], shop.run("verify").code) == ([], [], 0)
