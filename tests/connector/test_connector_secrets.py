@@ -119,6 +119,33 @@ def test_no_value_in_a_message_is_cut_within_a_secret(world: World) -> None:
     assert sdk_shown.shown("x" * 100, 50).endswith(sdk_shown.CUT)
 
 
+HUGE = """
+def update(configuration, state):
+    secret, blank = configuration["password"], "x" * ((1 << 20) - 5)
+    huge = blank + secret + "y" * (65 << 20)
+    op.upsert("t", {"k": 1})
+    log.info(huge)
+    log.error("it goes on", RuntimeError(huge))
+    op.warning(huge)
+    op.upsert("t", {"k": 2})
+    END
+"""
+
+
+@pytest.mark.parametrize("end", ["pass", "raise RuntimeError(huge)", "op.error(huge)", "op.error('x', huge)",
+                                 "import sys; sys.exit(huge)"])  # fmt: skip
+def test_a_huge_text_is_cut_and_the_run_goes_on(world: World, end: str) -> None:
+    """One of more characters than a frame may have; and not within a secret."""
+    sync = world.sync(HUGE.replace("END", end), configuration={"password": SHORT})
+    assert "no operation" not in str(sync.error)
+    assert (sync.error is None) is (end == "pass")
+    assert [line.level for line in sync.logs][:3] == ["info", "error", "warning"]
+    assert len(sync.logs) <= 4
+    assert [part for part in (SHORT[:4], "ter-", "two", "wor") if part in sync.said] == []
+    if end == "pass":
+        assert sync.records("t") == [{"k": 1}, {"k": 2}]
+
+
 def test_the_path_of_a_file_is_without_secrets(world: World) -> None:
     code = """
 import io

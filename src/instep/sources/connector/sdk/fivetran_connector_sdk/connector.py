@@ -12,6 +12,7 @@ from .configuration_form import ConfigurationForm
 from .declared import Named, TableSpec, tables_of
 from .logs import Logging
 from .operations import SyncFailed
+from .shown import cut
 
 _LONGEST = 1 << 20
 
@@ -128,11 +129,16 @@ def _is_async(value: Any) -> bool:
 def failure(error: BaseException) -> dict[str, Any]:
     """Return the frame that tells why a sync ended."""
     if isinstance(error, SyncFailed):
-        return {"frame": "error", "kind": "told", "message": str(error), "trace": error.trace}
+        return {"frame": "error", "kind": "told", "message": _cut(error), "trace": _cut(error.trace)}
     if isinstance(error, SystemExit):
-        return {"frame": "error", "kind": "exit", "message": str(error.code), "trace": _trace(error)}
+        return {"frame": "error", "kind": "exit", "message": _cut(error.code), "trace": _trace(error)}
     kind = "memory" if isinstance(error, MemoryError) else "raised"
-    return {"frame": "error", "kind": kind, "message": f"{type(error).__name__}: {error}", "trace": _trace(error)}
+    message = _cut(f"{type(error).__name__}: {error}")
+    return {"frame": "error", "kind": kind, "message": message, "trace": _trace(error)}
+
+
+def _cut(text: object) -> str:
+    return cut(str(text), _LONGEST)
 
 
 def _trace(error: BaseException) -> str:

@@ -18,11 +18,13 @@ from typing import Any, Protocol
 from . import rows
 from .declared import Named, TableSpec
 from .file_upload import FileUpload, chunks
-from .shown import shown
+from .shown import cut, shown
 from .unrun import check_coroutines
 
 Bytes = bytes | memoryview
 LARGEST_STATE = 10 << 20
+_LONGEST_MESSAGE = 1 << 20
+"""Characters of a log line or a warning: whoever reads the frames takes no head without an end."""
 _OPERATIONS = {rows.UPSERT: "op.upsert", rows.UPDATE: "op.update", rows.DELETE: "op.delete"}
 _IN_CHILD = "operations belong into the process in which update() runs, not into one that it started"
 _LENGTHS = struct.Struct("<IQ")
@@ -104,6 +106,8 @@ class Outlet:
 
     def tell(self, head: Mapping[str, Any]) -> None:
         """Send log lines and warnings, which are no operations. Nothing is sent once the sync is over."""
+        if "message" in head:
+            head = {**head, "message": cut(head["message"], _LONGEST_MESSAGE)}
         with self._lock:
             if not self._ended:
                 self._wire.send(head)

@@ -8,5 +8,9 @@ CUT = "…"
 
 def shown(value: object, most: int) -> str:
     """Return a value as Python writes it, cut to so many characters and marked as such."""
-    text = repr(value)
+    return cut(repr(value), most)
+
+
+def cut(text: str, most: int) -> str:
+    """Return the text, cut to so many characters and marked as such."""
     return text if len(text) <= most else f"{text[:most]}{CUT}"
