@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from instep.errors import StageError
 from instep.stage.files.place import StorageFolder
-from instep.stage.quarantine import SCHEMA, QuarantineEntry, entry_id, write_statuses
+from instep.stage.quarantine import SCHEMA, QuarantineEntry, entry_id, original_digest, write_statuses
 from instep.stage.quarantine_store import COUNTED, EntryFilter, count_waiting, stored_quarantine
 from quarantined import entries_in
 
@@ -24,9 +24,10 @@ DAY = datetime(2026, 11, 1, tzinfo=UTC)
 
 def entry(original: str | None = "x", day: int = 0, **more: Any) -> QuarantineEntry:
     at = DAY + timedelta(days=day)
-    id = more.pop("id", entry_id("t", "{}", "a", original))
+    id = more.pop("id", entry_id("t", "{}", "a", original_digest(original)))
+    digest = more.pop("digest", original_digest(original))
     return QuarantineEntry(
-        id, "t", "{}", "a", original, "why", "", "", "a", "{}", more.pop("run", "r"), 0, at, at, **more
+        id, "t", "{}", "a", original, "why", "", "", "a", "{}", more.pop("run", "r"), 0, at, at, digest=digest, **more
     )
 
 
@@ -118,7 +119,7 @@ FILTERS = [
     ("of a run", EntryFilter(run="r-1")),
     ("of no column", EntryFilter(column="b")),
     ("until a day", EntryFilter(status="held", until=DAY + timedelta(days=4))),
-    ("one id", EntryFilter(id=entry_id("t", "{}", "a", "07"))),
+    ("one id", EntryFilter(id=entry_id("t", "{}", "a", original_digest("07")))),
 ]
 
 

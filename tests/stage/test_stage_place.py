@@ -200,5 +200,17 @@ class TestQuarantine:
 
 def test_quarantine_schema_is_fixed() -> None:
     first = ["id", "table", "key", "column", "original", "reason", "change", "rule"]
-    assert SCHEMA.names == [*first, "name", "fields", "run", "chunk", "since", "at", "status", "place"]
+    assert SCHEMA.names == [
+        *first,
+        "name",
+        "fields",
+        "run",
+        "chunk",
+        "since",
+        "at",
+        "status",
+        "place",
+        "digest",
+        "hashed",
+    ]
     assert SCHEMA.field("chunk").type == pa.int32()

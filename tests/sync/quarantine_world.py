@@ -57,10 +57,12 @@ class HeldWorld:
         destination.write.claim(self.ref, fence)
         destination.write.append(self.ref, [stage(destination, self.ref, rows)], Commit(run, fence, cursor='{"at":1}'))
 
-    def hold(self, *held: QuarantinedValue, day: int = 0, holds: Any = None, run: str = "") -> None:
+    def hold(self, *held: QuarantinedValue, day: int = 0, holds: Any = None, run: str = "", hashed: str = "") -> None:
         """Values held by a run on a day after START."""
         table, target = self.world.accepted(self.name), self.world.destination.write.target(self.ref)
-        columns = tuple(StageColumn(c.alias, c.type, c.type, c.name, key=c.key) for c in table.columns)
+        columns = tuple(
+            StageColumn(c.alias, c.type, c.type, c.name, key=c.key, hashed=c.name == hashed) for c in table.columns
+        )
         spec = StageSpec(
             "0", columns, SystemColumns(), target.schema, target.location, target.quarantine,
             run or self.run_done()[0], START + day * DAY, io=target.io, path=table.path, holds=holds or {},

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import pyarrow.parquet as pq
 import pytest
 from into_world import world_into
 from quarantine_world import HeldWorld, Row, held_world, note
@@ -20,7 +21,7 @@ from instep.model import TableRun
 from instep.project.sections.tables import TableSettings
 from instep.schema.policy.policy import Rule
 from instep.schema.selection.selection import Selection, patterns
-from instep.stage.conform import QuarantinedValue
+from instep.stage.conform import QuarantinedValue, digest
 from instep.sync.operations import set_key
 from instep.sync.quarantine.quarantine import (
     DiscardReport,
@@ -465,6 +466,38 @@ class TestPrivacy:
         discard(context, ids=[next(e.id for e in pending_of(context))])
         files = list(world.folder.glob("lake/shop/*/quarantine/*"))
         assert b"clear-" not in b"".join(f.read_bytes() for f in files)
+
+    def test_a_value_that_looks_like_a_hash_is_none(self, held: HeldWorld) -> None:
+        """A token of 64 hexadecimal digits is hashed, once; what was hashed when it came stays as it is."""
+        token, came = "ab" * 32, digest("secret", held.world.context.salt)
+        held.load({"id": 1, "_instep_meta": note("a", "b")}, {"id": 2, "_instep_meta": note("b")})
+        held.value(1, token, column="b")
+        held.row({"id": token, "a": "x", "b": token})
+        held.value(2, came, column="b", hashed="b")
+        held.world.selection = Selection(hashed=patterns(["main.t.b", "main.t.id"]))
+        hashed = digest(token, held.world.context.salt)
+        for _ in range(3):
+            texts = json.dumps([(e.key, e.original) for e in entries_of(held.world.context)])
+            assert token not in texts
+            assert (texts.count(hashed), texts.count(came)) == (4, 1)
+            held.replay()  # writes the files again
+            discard(held.world.context, until=datetime(2026, 1, 1, tzinfo=UTC))
+        run = held.world.store.runs.claim("shop", "apply")
+        [place] = quarantine_places(held.world.context, run=run)
+        with place.stored(held.world.context) as stored:
+            stored.put_together(run.id, 0)
+        files = b"".join(f.read_bytes() for f in held.world.folder.glob("lake/shop/*/quarantine/*"))
+        assert token.encode() not in files
+
+    def test_of_entries_from_before_it_was_recorded_what_looks_like_a_hash_counts_as_one(self, held: HeldWorld) -> None:
+        held.load({"id": 1, "_instep_meta": note("b")})
+        held.value(1, "ab" * 32, column="b")
+        [file] = held.world.folder.glob("lake/shop/*/quarantine/*")
+        pq.write_table(pq.read_table(file).drop_columns(["digest", "hashed"]), file)
+        held.world.selection = Selection(hashed=patterns(["main.t.b"]))
+        for _ in range(2):
+            assert [e.original for e in entries_of(held.world.context)] == ["ab" * 32]
+            held.replay()
 
     def test_a_hashed_key_is_erased_by_what_a_person_knows(self, held: HeldWorld) -> None:
         held.load({"id": 1})

@@ -75,6 +75,31 @@ def test_what_is_in_quarantine_is_found_by_the_new_key_at_once(world: World) -> 
 
 
 @pytest.mark.sampled
+@pytest.mark.parametrize("destination", ["iceberg", "delta", "duckdb"])
+def test_what_was_discarded_stays_so_under_the_new_key(
+    make_world: MakeWorld, request: pytest.FixtureRequest, destination: str
+) -> None:
+    """The read that follows finds the same value again; another one of that row waits."""
+    world = world_into(make_world, request, "postgres", destination)
+    world.run("CREATE TABLE t (id int PRIMARY KEY, v int NOT NULL, a int)", "INSERT INTO t VALUES (1, 7, 5), (2, 8, 6)")
+    world.sync()
+    world.run("ALTER TABLE t ALTER a TYPE varchar(9)", "UPDATE t SET a = 'x' WHERE id = 2")
+    world.sync()
+    discard(world.context)
+    world.run("ALTER TABLE t DROP CONSTRAINT t_pkey", "ALTER TABLE t ADD PRIMARY KEY (v)")
+    world.sync()
+    set_key(world, "v")
+    for _ in range(2):
+        world.sync(full=True)
+        [entry] = entries_of(world.context)
+        assert (entry.key, entry.original, entry.status) == ('{"v":"8"}', None, "discarded")
+    assert world.verify()["t"].discarded == 1
+    world.run("UPDATE t SET a = 'y' WHERE id = 2")
+    world.sync(full=True)
+    assert [e.original for e in pending_of(world.context)] == ["y"]
+
+
+@pytest.mark.sampled
 @pytest.mark.parametrize("destination", ["iceberg", "duckdb"])
 @pytest.mark.parametrize("settled", ["waiting", "replayed", "discarded", "refused"])
 def test_a_row_is_erased_by_its_new_key(

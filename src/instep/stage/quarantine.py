@@ -39,19 +39,28 @@ SCHEMA = pa.schema(
         pa.field("at", MOMENT, nullable=False),
         pa.field("status", pa.string(), nullable=False),
         pa.field("place", pa.string()),
+        pa.field("digest", pa.string()),
+        pa.field("hashed", pa.string()),
     ]
 )
 """`key` and a whole row's `original` (`column` is "") are JSON objects of texts. `change` and `rule`: the held change
 that the value does not fit because of, "" without one. `name` is the column's name at the destination, `fields` a JSON
 object of the destination's field ids by column. `since` and `at`: first and last held. `place`: the file and record of
-a source that has files."""
+a source that has files. `digest`: that of the original, which stays when the original goes. `hashed`: a JSON list of
+the columns whose texts in the key and the original are hashes; NULL in files from before it was recorded."""
 _GROUP = 10_000
 ID_LENGTH = 18
 
 
-def entry_id(table: str, key: str, column: str, original: str | None) -> str:
-    """Return an id; the same value of the same row, quarantined again, has the same one."""
-    return "q-" + sha256(json.dumps([table, key, column, original]).encode()).hexdigest()[:16]
+def original_digest(original: str | None) -> str:
+    """Return the digest of an original, by which it is known after it was discarded; "" without one."""
+    return "" if original is None else sha256(original.encode(errors="surrogatepass")).hexdigest()[:32]
+
+
+def entry_id(table: str, key: str, column: str, digest: str) -> str:
+    """Return an id, by the digest of the original; the same value of the same row, quarantined again, has the same
+    one."""
+    return "q-" + sha256(json.dumps([table, key, column, digest]).encode()).hexdigest()[:16]
 
 
 class QuarantineFile:
@@ -104,10 +113,11 @@ class QuarantineFile:
         names = {c.path: c.name for c in self.spec.columns}
         entries = []
         for h in rows:
+            digest = original_digest(h.original)
             change, rule = self.spec.holds.get(h.column, ("", ""))
             entries.append(
                 (
-                    entry_id(table, h.key, h.column, h.original),
+                    entry_id(table, h.key, h.column, digest),
                     table,
                     h.key,
                     h.column,
@@ -123,6 +133,8 @@ class QuarantineFile:
                     at,
                     "held",
                     h.place,
+                    digest,
+                    self._hashed,
                 )
             )
         columns = zip(*entries, strict=True)
@@ -132,6 +144,11 @@ class QuarantineFile:
     def _fields(self) -> str:
         """The destination's field ids by column: a name may mean another column when the value is looked at again."""
         return json.dumps({c.path: field_id(self.spec.schema.field(c.name)) for c in self.spec.columns})
+
+    @cached_property
+    def _hashed(self) -> str:
+        """The columns whose texts are hashes already: nothing else tells a hash from a value that looks like one."""
+        return json.dumps(sorted(c.path for c in self.spec.columns if c.hashed))
 
 
 def field_id(field: pa.Field) -> int:
@@ -163,6 +180,8 @@ class QuarantineEntry:
     at: datetime
     status: EntryStatus = "held"
     place: str = ""
+    digest: str = ""
+    hashed: str = ""
 
     @property
     def kind(self) -> str:
@@ -180,7 +199,7 @@ def batches_of(place: StorageFolder, name: str, columns: Sequence[str]) -> Itera
     filesystem, path = place.resolve(name)
     file = pq.ParquetFile(filesystem.open_input_file(path))
     names, schema = file.schema_arrow.names, pa.schema([SCHEMA.field(c) for c in columns])
-    if "id" not in names:
+    if not {"id", "digest"}.issubset(names):
         for batch in file.iter_batches(_GROUP):
             yield pa.Table.from_pylist([vars(entry_of(row)) for row in batch.to_pylist()], SCHEMA).select(columns)
         return
@@ -193,12 +212,15 @@ def batches_of(place: StorageFolder, name: str, columns: Sequence[str]) -> Itera
 
 def entry_of(row: Mapping[str, Any]) -> QuarantineEntry:
     """Return a row of a file as an entry. Files of the first format have neither ids nor moments: the run's name tells
-    when it was."""
-    row = {**row, "place": row.get("place") or ""}
+    when it was. Those without digests have ids of another kind."""
+    row = {**row, **{name: row.get(name) or "" for name in ("place", "digest", "hashed")}}
     if "id" not in row:
-        id, at = entry_id(row["table"], row["key"], row["column"], row["original"]), _moment(row["run"])
-        more = {"id": id, "change": "", "rule": "", "name": row["column"], "fields": "{}", "since": at, "at": at}
+        at = _moment(row["run"])
+        more = {"id": "", "change": "", "rule": "", "name": row["column"], "fields": "{}", "since": at, "at": at}
         row = {**row, **more}
+    if not row["id"] or (not row["digest"] and row["original"] is not None):
+        digest = original_digest(row["original"])
+        row = {**row, "digest": digest, "id": entry_id(row["table"], row["key"], row["column"], digest)}
     return QuarantineEntry(**{f.name: row[f.name] for f in fields(QuarantineEntry) if f.name in row})
 
 

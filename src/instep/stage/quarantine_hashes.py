@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from instep.stage.conform import QuarantinedValue
-from instep.stage.quarantine import entry_id
+from instep.stage.quarantine import entry_id, original_digest
 
 SCHEMA = pa.schema([("id", pa.string()), ("place", pa.string()), ("whole", pa.bool_())])
 """The entry's id, the hash of key, column and original, and whether it is a whole row."""
@@ -31,7 +31,7 @@ class QuarantineHashes:
 
     def batch(self, values: Sequence[QuarantinedValue]) -> pa.RecordBatch:
         """Return one row of SCHEMA for each value."""
-        ids = [entry_id(self.table, value.key, value.column, value.original) for value in values]
+        ids = [entry_id(self.table, v.key, v.column, original_digest(v.original)) for v in values]
         places = [place_hash(self._named(v.key), self.names.get(v.column, v.column), self._original(v)) for v in values]
         whole = [not v.column for v in values]
         columns = zip((ids, places, whole), SCHEMA, strict=True)

@@ -38,6 +38,8 @@ FIRST_IDS = 10_000
 ALL = tuple(SCHEMA.names)
 COUNTED = ("id", "column", "reason", "change", "run", "since", "at", "status")
 """The columns by which entries are counted and found: neither keys nor originals."""
+_KEYED = ("key", "original", "digest", "hashed")
+"""The columns that change with the key: an original may be hashed by then."""
 
 
 Place = tuple[datetime, str]
@@ -236,10 +238,11 @@ class StoredQuarantine:
         columns = {
             "was": [id for id, _ in changed],
             "id": [entry.id for _, entry in changed],
-            "key": [entry.key for _, entry in changed],
+            **{name: [getattr(entry, name) for _, entry in changed] for name in _KEYED},
         }
         rows = pa.table({name: pa.array(values, pa.string()) for name, values in columns.items()})
-        self._insert(rows, "UPDATE entries SET id = batch.id, key = batch.key FROM batch WHERE entries.id = batch.was")
+        new = ", ".join(f"{name} = batch.{name}" for name in ("id", *_KEYED))
+        self._insert(rows, f"UPDATE entries SET {new} FROM batch WHERE entries.id = batch.was")
 
     def discard(self, chosen: EntryFilter, ids: Collection[str] | None = None) -> tuple[int, list[str]]:
         """Discard those entries of `ids` (None: of all) that are quarantined; return how many, and the first of

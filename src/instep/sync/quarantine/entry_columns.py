@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from functools import cached_property
 
 import pyarrow as pa
@@ -11,6 +12,11 @@ from instep.schema.catalog.catalog import Column, Table
 from instep.stage.quarantine import QuarantineEntry, field_id
 from instep.sync.context import SyncContext
 from instep.sync.schema_changes.column_treatments import ColumnTreatments, Treatment
+
+
+def with_hashed(entry: QuarantineEntry, columns: Iterable[str]) -> str:
+    """Return the record of the columns whose texts in the entry are hashes, with these."""
+    return json.dumps(sorted({*json.loads(entry.hashed or "[]"), *columns}))
 
 
 class EntryColumns:

@@ -14,6 +14,7 @@ from instep.stage.casts.text import to_text
 from instep.stage.conform import compact_json
 from instep.stage.quarantine import QuarantineEntry, entry_id
 from instep.sync.context import SyncContext
+from instep.sync.quarantine.entry_columns import with_hashed
 from instep.sync.quarantine.quarantine import QuarantinePlace, quarantine_places
 from instep.sync.quarantine.rejoin import ColumnsNow, StillInvalid
 
@@ -21,8 +22,8 @@ from instep.sync.quarantine.rejoin import ColumnsNow, StillInvalid
 def give_new_key(context: SyncContext, path: str, run: Run) -> int:
     """Give the entries of a table the key that it has now, by the rows that have their earlier keys; return how many.
     Do nothing for those that have it already, and for values without a row. Settled entries, too: whoever erases a row
-    names the key that it has now. What was discarded has no original to make another id of, so that the same value
-    waits once more when it is quarantined under the new key."""
+    names the key that it has now. A discarded value stays so when it is quarantined under the new key; a discarded row
+    has no values left to make that key of."""
     total = 0
     for place in quarantine_places(context, [path], run):
         with place.stored(context) as stored:
@@ -59,7 +60,7 @@ def _with_new_key(
             at = index.get(tuple(value[0].as_py() for value in old_key.values.values()))
             if at is None or any(texts[n][at] is None for n in columns.key):
                 continue
-            yield _renamed(old_key.entry, {names[n]: texts[n][at] for n in columns.key})
+            yield _renamed(columns, old_key.entry, {names[n]: texts[n][at] for n in columns.key})
 
 
 def _whole_row(
@@ -73,13 +74,15 @@ def _whole_row(
         return
     key = {names[n]: text for n, text in texts.items()}
     if entry.original is not None and json.loads(entry.key) != key:
-        yield _renamed(entry, key)
+        yield _renamed(columns, entry, key)
 
 
-def _renamed(entry: QuarantineEntry, key: Mapping[str, str | None]) -> tuple[str, QuarantineEntry]:
+def _renamed(columns: ColumnsNow, entry: QuarantineEntry, key: Mapping[str, str | None]) -> tuple[str, QuarantineEntry]:
     text = compact_json(key)
-    id = entry.id if entry.original is None else entry_id(entry.table, text, entry.column, entry.original)
-    return entry.id, replace(entry, id=id, key=text)
+    id = entry_id(entry.table, text, entry.column, entry.digest) if entry.digest else entry.id
+    hashed = [path for path in key if columns.columns.treatment(path, entry).is_hashed]
+    marked = with_hashed(entry, hashed) if entry.hashed or hashed else ""
+    return entry.id, replace(entry, id=id, key=text, hashed=marked)
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from instep.operations.spec import DirectWork
 from instep.schema.catalog.catalog import Table
 from instep.schema.planning.naming import destination_ref
 from instep.stage.conform import compact_json, digest
-from instep.stage.quarantine import QuarantineEntry, files_in
+from instep.stage.quarantine import QuarantineEntry, files_in, original_digest
 from instep.stage.quarantine_store import (
     ALL,
     COUNTED,
@@ -44,7 +44,7 @@ from instep.suggest import unknown_table
 from instep.sync.claim import claimed
 from instep.sync.context import Ref, SyncContext
 from instep.sync.housekeeping import dead_runs, is_first_today, remove_uncommitted_files, uncommitted
-from instep.sync.quarantine.entry_columns import EntryColumns
+from instep.sync.quarantine.entry_columns import EntryColumns, with_hashed
 from instep.sync.two_people import two_people
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -140,23 +140,35 @@ class Guard:
 
     def entry(self, entry: QuarantineEntry) -> QuarantineEntry:
         """Return the entry without what may not be told."""
-        key = self._object(entry.key, entry)
+        before = set(json.loads(entry.hashed or "[]"))
+        hashed = set(before)
+        key = self._object(entry.key, entry, hashed)
         original = entry.original
         if original is not None:
             column = entry.column
-            original = self._text(column, original, entry) if column else self._object(original, entry)
-        return entry if (key, original) == (entry.key, entry.original) else replace(entry, key=key, original=original)
+            original = self._text(column, original, entry, hashed) if column else self._object(original, entry, hashed)
+        if (key, original, hashed) == (entry.key, entry.original, before):
+            return entry
+        known = entry.digest if original is None else original_digest(original)
+        marked = entry.hashed if hashed == before else with_hashed(entry, hashed)
+        return replace(entry, key=key, original=original, digest=known, hashed=marked)
 
-    def _object(self, text: str, entry: QuarantineEntry) -> str:
-        return compact_json({path: self._text(path, value, entry) for path, value in json.loads(text).items()})
+    def _object(self, text: str, entry: QuarantineEntry, hashed: set[str]) -> str:
+        members = json.loads(text).items()
+        return compact_json({path: self._text(path, value, entry, hashed) for path, value in members})
 
-    def _text(self, path: str, text: str | None, entry: QuarantineEntry) -> str | None:
+    def _text(self, path: str, text: str | None, entry: QuarantineEntry, hashed: set[str]) -> str | None:
+        """Return a text as it may be told; what is hashed here is added to `hashed`, the columns that are known to be
+        hashes. Of entries from before that was recorded, what looks like a hash counts as one."""
         treatment = self._columns.treatment(path, entry)
         if text is None or not treatment.is_on:
             return None
-        if not treatment.is_hashed or _DIGEST.fullmatch(text):
+        if not treatment.is_hashed or path in json.loads(entry.hashed or "[]"):
             return text
-        return digest(text, self._salt) if self._salt else None
+        if not self._salt:
+            return None
+        hashed.add(path)
+        return text if not entry.hashed and _DIGEST.fullmatch(text) else digest(text, self._salt)
 
 
 @dataclass(frozen=True)
