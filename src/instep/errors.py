@@ -119,7 +119,9 @@ class NotFound(InstepError):
     @classmethod
     def of(cls, kind: str, name: str) -> NotFound:
         """Return the error for an object of this kind; the text does not tell a hidden one from a missing one."""
-        return cls(f"no {kind} {name!r} is known", hint="check the name or the id")
+        listed = {"connection": "status", "rollout": "rollout status", "job": "queue list", "change": "changes list"}
+        hint = f"see `instep {listed[kind]}`" if kind in listed else "check the name or the id"
+        return cls(f"no {kind} {name!r} is known", hint=hint)
 
 
 class ChangeNotFound(InstepError):

@@ -59,7 +59,7 @@ REFUSED: list[tuple[tuple[str, ...], int, str, str]] = [
     (("notify", "log", "--delivery", "7"), 1, "no delivery 7 is known", "see `instep notify log`"),
     (("notify", "log", "-n", "0"), 64, "", ""),
     (("db", "restore", "nothing.jsonl"), 1, "nothing.jsonl", ""),
-    (("secrets", "status"), 1, "there is no master key to seal secrets with", "instep secrets new-key"),
+    (("secrets", "status"), 1, "there is no master key to encrypt secrets with", "instep secrets new-key"),
     (("secrets", "new-key", "a b"), 1, "'a b' is not a valid key id", "use letters, digits, _, . and -, such as k2"),
     (("import", "project", "nothing.yml"), 1, "nothing.yml does not exist", ""),
     (("rollout", "status", "r-1"), 1, "r-1", ""),

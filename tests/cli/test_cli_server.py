@@ -174,7 +174,8 @@ def test_a_port_that_is_taken(shop: Shop) -> None:
         port = taken.getsockname()[1]
         said = shop.run("server", "--port", str(port), "--insecure-dev")
     assert said.code == 1
-    assert f"cannot listen on 127.0.0.1 port {port}" in said.err
+    assert f"cannot listen on 127.0.0.1 port {port}: Address already in use\n" in said.err
+    assert f"--port {port + 1}" in said.err
     assert "instep_sk_" not in said.err
 
 
@@ -224,6 +225,14 @@ class TestKeys:
             "key.create",
         ]
 
+    def test_a_key_goes_by_its_name(self, shop: Shop) -> None:
+        first = shop.json("keys", "create", "ci", "--role", "viewer")["key"]["id"]
+        assert shop.json("keys", "rotate", "ci")["key"]["id"] == first
+        assert shop.json("keys", "link", "ci")["key"] == first
+        assert shop.json("keys", "revoke", "ci", "--yes")["id"] == first
+        second = shop.json("keys", "create", "ci", "--role", "viewer")["key"]["id"]
+        assert shop.json("keys", "rotate", "ci")["key"]["id"] == second  # not the revoked one of that name
+
     def test_a_secret_is_alone_on_its_line(self, shop: Shop) -> None:
         said = shop.ok("keys", "create", "ci", "--role", "admin")
         assert re.fullmatch(r"instep_sk_[\w-]{43}", said.out.splitlines()[-1])
@@ -233,8 +242,11 @@ class TestKeys:
         [
             (("create", "ci", "--role", "root"), "role is 'root', not one of viewer, operator"),
             (("create", "-", "--role", "viewer"), "cannot be the name"),
-            (("rotate", "k-1"), "no API key 'k-1'"),
-            (("revoke", "k-1", "--yes"), "no API key 'k-1'"),
+            (("rotate", "k-1"), "no API key is called 'k-1'"),
+            (("revoke", "k-1", "--yes"), "no API key is called 'k-1'"),
+            (("rotate", "k-0123456789ab"), "no API key 'k-0123456789ab'"),
+            (("password", "nobody"), "no API key is called 'nobody'"),
+            (("link", "nobody"), "no API key is called 'nobody'"),
         ],
     )
     def test_what_is_refused(self, shop: Shop, words: tuple[str, ...], why: str) -> None:

@@ -34,4 +34,4 @@ def test_an_export_of_something_needs_the_keys(shop: Shop) -> None:
     (shop.folder / ".instep" / "keys").unlink()
     said = shop.run("export")
     assert (said.code, said.out) == (1, "")
-    assert "there is no master key to seal secrets with" in said.err
+    assert "there is no master key to encrypt secrets with" in said.err

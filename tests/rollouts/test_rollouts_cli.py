@@ -120,8 +120,8 @@ def test_failures_within_the_gate_are_listed_and_exit_with_6(real: Make) -> None
 def test_what_is_asked_wrongly(real: Make) -> None:
     fleet = real(1)
     for words, error in (
-        ((*ON[:2], "--tag", "shard"), "a rollout carries one thing"),
-        ((*ON, "--preset", "approve"), "a rollout carries one thing"),
+        ((*ON[:2], "--tag", "shard"), "a rollout rolls out one thing"),
+        ((*ON, "--preset", "approve"), "a rollout rolls out one thing"),
         (ON[:4], "which connections?"),
         ((*ON, "--waves", "some"), "is not a size of a wave"),
         ((*ON, "--gate", "rows"), "is not a gate"),
@@ -149,3 +149,15 @@ def test_health_is_measured_at_the_destination(real: Make) -> None:
         fleet.break_("c000")
         assert "does not exist" in runs.sync("c000", "k", measured=True).error
         assert not runs.undo("c000", "c-000000", "k").ok
+
+
+def test_each_end_names_the_next_step(real: Make) -> None:
+    fleet = real(2)
+    made = fleet.run("rollout", "create", "--on", "main.orders.gone", "--match", "*")
+    assert "rollout resume" in made.err
+    assert "rollout advance" not in made.err  # no wave has a connection
+    assert fleet.run("rollout", "advance").code == 6
+    left = fleet.run("rollout", "resume")
+    assert left.code == 6
+    assert "rollout skip" in left.err
+    assert left.out.splitlines()[-1] == "partial: 2 does not fit"

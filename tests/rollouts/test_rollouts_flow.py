@@ -161,7 +161,7 @@ def test_what_does_not_fit_waits_until_it_does(fleet: Make) -> None:
         "c003": ("already", "already", 0),
     }  # fmt: skip
     rollout = shop.advance(rollout, every=True)
-    assert (rollout.status, rollout.why) == ("partial", "2 not fitting")
+    assert (rollout.status, rollout.why) == ("partial", "2 does not fit")
     rollout = shop.resume(rollout)
     assert shop.statuses(rollout)["c001"] == "done", "its source was looked at again"
     assert shop.runs.looked == ["c001", "c002"]

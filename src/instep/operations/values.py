@@ -119,7 +119,7 @@ def check_bounds(record: Any) -> None:
     kind: Any = type(record)
     for name, hint in _hints(kind).items():
         for problem in _problems(getattr(record, name), hint):
-            raise InstepError(f"{name} {problem}", hint="docs/reference/openapi.json has the bounds of each field")
+            raise InstepError(f"{name} {problem}", hint="`--help` and docs/reference/openapi.json list what is allowed")
 
 
 @cache

@@ -14,7 +14,7 @@ from instep.server.context import OpenProject, Queued
 from instep.store.store import Store
 from instep.store.work.jobs import serves
 
-NO_WORKER = "no worker is running: it begins once one is (`instep worker`, or `instep server --with-worker`)"
+NO_WORKER = "no worker is running: the job starts once there is one (`instep worker`, or `instep server --with-worker`)"
 
 
 class StoredQueue:

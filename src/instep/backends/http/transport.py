@@ -131,4 +131,5 @@ def _unreached(base: str, reason: object) -> Unreached:
         why = "the connection broke off"
     else:
         why = (reason.strerror if isinstance(reason, OSError) else None) or "it cannot be reached"
-    return Unreached(f"server {base}: {why}", hint="is it up? See its /healthz")
+    hint = f"check the address (--server or INSTEP_SERVER), and that `instep server` runs there: {base}/healthz"
+    return Unreached(f"server {base}: {why}", hint=hint)

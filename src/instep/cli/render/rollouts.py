@@ -78,7 +78,7 @@ def show_rollout(out: Screen, document: Mapping[str, Any], text: str) -> None:
     for wave in document["waves"]:
         out.write(f"  wave {wave['wave']}: {_counted(wave['counts'])}")
     _show_members(out, document["connections"])
-    why = f"; {made['why']}" if made["why"] else ""
+    why = f"; {made['why']}" if made["why"] and made["status"] != "partial" else ""  # that one repeats the counts
     out.write(f"{made['status']}: {_counted(document['counts'])}{why}", _STYLES.get(made["status"], ""))
 
 
@@ -87,7 +87,7 @@ def _counted(counts: Mapping[str, int]) -> str:
 
 
 def _show_rules(out: Screen, group: Mapping[str, Any], gates: Mapping[str, Any]) -> None:
-    out.write(f"  over {group_of(group).text}")
+    out.write(f"  connections: {group_of(group).text}")
     out.write(f"  halts if {'; '.join(gates_of(gates).lines) or 'nothing: all gates are off'}")
 
 

@@ -95,7 +95,7 @@ class RolloutCreation(ImmediateWork):
 
 def _patch(context: WriteContext, request: CreateRolloutRequest, names: list[str]) -> Patch:
     if sum((bool(request.selection), request.change is not None, request.preset is not None)) != 1:
-        raise InstepError("a rollout carries one thing", hint="send one of selection, change and preset")
+        raise InstepError("a rollout rolls out one thing", hint="send one of selection, change and preset")
     if request.change is not None:
         return change_patch(context.store, request.change.verdict, request.change.change, names, context.sees)
     if request.preset is not None:

@@ -8,7 +8,7 @@ it running, and the next one sees that run to its end; nothing is applied twice.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -25,6 +25,7 @@ from instep.control.rollouts.machine import (
     before,
     next_step,
     status_of,
+    status_word,
 )
 from instep.control.rollouts.patch import CompatibilityLine, Patch, RunsConnections
 from instep.crash import crashpoint
@@ -242,7 +243,7 @@ class Rolling:
         for (_, status), number in self.store.rollouts.counts(rollout.id).items():
             totals[status] = totals.get(status, 0) + number
         now = status_of(totals)
-        left = ", ".join(f"{totals[s]} {_WORDS[s]}" for s in UNDONE if totals.get(s))
+        left = ", ".join(f"{totals[s]} {status_word(s)}" for s in UNDONE if totals.get(s))
         return self._release(rollout, now, left if now == "partial" else "")
 
     def _take_back(self, rollout: Rollout, member: Member, key: str) -> None:
@@ -278,9 +279,6 @@ class Rolling:
         while (outcome := self.runs.undo(name, change, key)) is None:
             self.runs.wait()
         return outcome
-
-
-_WORDS: Mapping[MemberStatus, str] = {"failed": "failed", "blocked": "not fitting"}
 
 
 def stop(store: Store, id: str, who: str, why: str = "") -> Rollout:

@@ -33,8 +33,8 @@ class ConnectionGroup:
 
 
 _WORDS = {
-    "names": "connection",
-    "destinations": "into",
+    "names": "named",
+    "destinations": "into destination",
     "tags": "with tag",
     "matching": "matching",
 }

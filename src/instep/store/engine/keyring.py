@@ -80,7 +80,7 @@ def keyring(root: Path, *, insecure_dev: bool = False, variables: Mapping[str, s
     keys = _known(parse(text, VARIABLE), insecure_dev) if text else read()
     if not keys:
         raise ProjectError(
-            "there is no master key to seal secrets with",
+            "there is no master key to encrypt secrets with",
             hint=f"{_MAKE}, or set {VARIABLE}; to try things out without one, use --insecure-dev",
         )
     return Keyring(keys, again=None if text else read)

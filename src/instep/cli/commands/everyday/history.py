@@ -105,10 +105,22 @@ def _lines(out: Screen, rows: list[dict[str, Any]], keys: tuple[str, ...]) -> No
 
 def _events(out: Screen, rows: list[dict[str, Any]]) -> None:
     for row in rows:
-        data = {k: v for k, v in row["data"].items() if k != "connection" and v not in ("", 0, None)}
+        shown = {k: _event_value(v) for k, v in row["data"].items() if k != "connection"}
+        data = {k: v for k, v in shown.items() if v not in ("", 0)}
         detail = data.pop("summary", "") or data.pop("reason", "")
         more = " ".join(f"{k}={v}" for k, v in data.items())
         out.write(f"{row['at']:%Y-%m-%d %H:%M:%S}  {row['type']:<22} {detail} {more}".rstrip())
+
+
+def _event_value(value: Any) -> Any:
+    """Return a field of an event as one line: of nested counts those that are not 0; of an error its first line."""
+    if isinstance(value, Mapping):
+        parts = ((k, _event_value(v)) for k, v in value.items())
+        nested = (f"{k}.{v}" if isinstance(value[k], Mapping) else f"{k}:{v}" for k, v in parts if v not in ("", 0))
+        return ",".join(nested)
+    if isinstance(value, list | tuple):
+        return ",".join(str(_event_value(one)) for one in value)
+    return "" if value is None else value.split("\n", 1)[0] if isinstance(value, str) else value
 
 
 def _engine(detail: Mapping[str, Any]) -> str:

@@ -113,7 +113,10 @@ def create(
             return
         made, document = done.rollout, _document(backend, done.rollout, every=True)
     emit(document, lambda out: show_rollout(out, document, made.text))
-    say(f"nothing has changed yet: run `instep rollout advance {made.id}` to start wave 1 of {made.of}")
+    if document["counts"].get("waiting"):
+        say(f"nothing has changed yet: run `instep rollout advance {made.id}` to start wave 1 of {made.of}")
+    else:
+        say(f"it fits no connection as it is: follow the column `why`, then run `instep rollout resume {made.id}`")
 
 
 @contextmanager
@@ -150,7 +153,7 @@ def _check_one(*sorts: object) -> None:
     """Raise InstepError unless one thing is rolled out."""
     if sum(map(bool, sorts)) != 1:
         raise InstepError(
-            "a rollout carries one thing",
+            "a rollout rolls out one thing",
             hint="name --on, --off and --hash objects, or one change to --approve or --reject, or a --preset",
         )
 
@@ -270,7 +273,7 @@ def skip(
 
 def rollback(
     id: Id = None,
-    wave: Annotated[int, typer.Option("--wave", min=0, help="The wave; the default is the last that has started.")] = 0,
+    wave: Annotated[int, typer.Option("--wave", min=0, help="The wave; 0: the last that has started.")] = 0,
     connection: Annotated[Names, typer.Option("--connection", "-c", help="Only this connection; repeatable.")] = None,
 ) -> None:
     """Roll back a wave and stop the rollout.
@@ -306,7 +309,9 @@ def _finish(backend: Backend, made: RolloutDetails, *, exits: bool = True) -> No
     emit(document, lambda out: show_rollout(out, document, made.text))
     if exits and made.status in ("halted", "stopped"):
         raise fail(BLOCKED)
-    if exits and document["counts"].get("failed"):
-        raise fail(PARTIAL)
-    if exits and made.status == "partial":
+    if exits and (made.status == "partial" or document["counts"].get("failed")):
+        say(
+            f"next: mend what the column `why` names, then `instep rollout resume {made.id}`; "
+            'or leave a connection out: `instep rollout skip CONNECTION --reason "..."`'
+        )
         raise fail(PARTIAL)

@@ -6,7 +6,9 @@ A worker beside a server, in its process: it watches from a thread, and its lane
 
 from __future__ import annotations
 
+import errno
 import logging
+import re
 import signal
 import socket
 import sys
@@ -26,12 +28,13 @@ from instep.cli.arguments import Grace, Lanes, Limit, examples
 from instep.cli.backend import open_backend
 from instep.cli.commands.serve.log_options import LogFormat, LogLevel
 from instep.cli.context import confirm, emit, fail, open_app, options, say
-from instep.errors import Blocked, InstepError, SetupError
+from instep.errors import Blocked, InstepError, NotFound, SetupError
 from instep.loopback import is_loopback
 from instep.operations.immediate.govern import CreateKeyRequest, RevokeKeyRequest, RotateKeyRequest
 from instep.operations.queries.govern import GetKey, ListKeys
 
 if TYPE_CHECKING:
+    from instep.backends.protocol import Backend
     from instep.bootstrap import App
     from instep.cli.screen import Screen
     from instep.control.immediate.govern import IssuedKey
@@ -80,7 +83,7 @@ keys = typer.Typer(
 audit = typer.Typer(
     help="List and check the audit log of the API.", epilog=examples("instep audit list"), no_args_is_help=True
 )
-KeyId = Annotated[str, typer.Argument(help="An API key's id (k-...).")]
+KeyId = Annotated[str, typer.Argument(help="An API key's name or id (k-...).")]
 Days = Annotated[
     int | None, typer.Option("--days", min=1, max=3650, help="Days until it expires; the default is never.")
 ]
@@ -227,8 +230,10 @@ def listening(host: str, port: int) -> socket.socket:
     try:
         taken = socket.create_server((plain, port), family=socket.AF_INET6 if ":" in plain else socket.AF_INET)
     except OSError as error:
-        why = error.strerror or str(error)
-        raise InstepError(f"cannot listen on {host} port {port}: {why}", hint="choose another --port") from error
+        why = (error.strerror or str(error)).split(" (while attempting", 1)[0]
+        port_taken = error.errno in (errno.EADDRINUSE, errno.EACCES)
+        hint = f"choose another port: --port {port + 1}" if port_taken else "give an address of this machine: --host"
+        raise InstepError(f"cannot listen on {host} port {port}: {why}", hint=hint) from error
     # Else the body of an answer waits for the acknowledgement of its head, for 40 ms. Connections inherit it.
     taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return taken
@@ -311,7 +316,7 @@ def create(
     _show_issued(issued)
 
 
-@keys.command(epilog=examples("instep keys rotate k-3f9a21c07b11 --overlap-hours 24"))
+@keys.command(epilog=examples("instep keys rotate ci --overlap-hours 24"))
 def rotate(
     key: KeyId,
     overlap_hours: Annotated[
@@ -321,25 +326,36 @@ def rotate(
 ) -> None:
     """Give an API key a new secret, which is printed once."""
     with open_backend() as backend:
-        request = RotateKeyRequest(key=key, overlap_hours=overlap_hours, days=days)
+        request = RotateKeyRequest(key=_key_id(backend, key), overlap_hours=overlap_hours, days=days)
         issued = backend.operations.perform(request)
     _show_issued(issued)
 
 
-@keys.command(epilog=examples("instep keys revoke k-3f9a21c07b11"))
+@keys.command(epilog=examples("instep keys revoke ci"))
 def revoke(key: KeyId) -> None:
     """Revoke an API key at once."""
     with open_backend() as backend:
-        name = backend.query(GetKey(key)).name
-        if not confirm(f"Revoke the API key {name!r} ({key})?"):
+        id = _key_id(backend, key)
+        name = backend.query(GetKey(id)).name
+        if not confirm(f"Revoke the API key {name!r} ({id})?"):
             raise Blocked("nothing was revoked", hint="confirm, or pass --yes")
-        ended = backend.operations.perform(RevokeKeyRequest(key=key)).key
-    emit(asdict(ended), lambda out: out.write(f"revoked {key}"))
+        ended = backend.operations.perform(RevokeKeyRequest(key=id)).key
+    emit(asdict(ended), lambda out: out.write(f"revoked {name} ({id})"))
 
 
-@keys.command(epilog=examples("instep keys password k-3f9a21c07b11", "instep keys password --server URL"))
+def _key_id(backend: Backend, key: str) -> str:
+    """Return the id of a key that is given by its id, or by its name if it is not revoked."""
+    if re.fullmatch(r"k-[0-9a-f]{12}", key):
+        return key
+    found: list[str] = [one.id for one in backend.items(ListKeys()) if one.name == key and not one.ended]
+    if found:
+        return found[0]
+    raise NotFound(f"no API key is called {key!r}", hint="see `instep keys list`")
+
+
+@keys.command(epilog=examples("instep keys password ben", "instep keys password --server URL"))
 def password(
-    key: Annotated[str | None, typer.Argument(help="An API key's id (k-...); the default is your own.")] = None,
+    key: Annotated[str | None, typer.Argument(help="An API key's name or id (k-...); the default is your own.")] = None,
 ) -> None:
     """Set the password that signs in to the web page with the key's name.
 
@@ -348,12 +364,13 @@ def password(
     """
     from instep.operations.immediate.people import ChangePasswordRequest, SetPasswordRequest
 
-    request = (
-        SetPasswordRequest(key, _typed("New password", again=True))
-        if key
-        else ChangePasswordRequest(_typed("Old password"), _typed("New password", again=True))
-    )
     with open_backend() as backend:
+        id = _key_id(backend, key) if key else ""  # before anybody types a password in vain
+        request = (
+            SetPasswordRequest(id, _typed("New password", again=True))
+            if id
+            else ChangePasswordRequest(_typed("Old password"), _typed("New password", again=True))
+        )
         done = backend.operations.perform(request)
     emit(asdict(done), lambda out: out.write(f"{done.name} ({done.key}) has a new password; its other sessions ended"))
 
@@ -365,13 +382,13 @@ def _typed(what: str, *, again: bool = False) -> str:
     return sys.stdin.readline().rstrip("\r\n")
 
 
-@keys.command(epilog=examples("instep keys link k-3f9a21c07b11"))
+@keys.command(epilog=examples("instep keys link ben"))
 def link(key: KeyId) -> None:
     """Make a link that signs in to the web page as this key, once."""
     from instep.operations.immediate.people import MakeSignInLinkRequest
 
     with open_backend() as backend:
-        made = backend.operations.perform(MakeSignInLinkRequest(key))
+        made = backend.operations.perform(MakeSignInLinkRequest(_key_id(backend, key)))
     path = f"/sign-in/once/{made.token}"
     data = {"key": made.key, "path": path, "expires": made.expires}
     emit(data, lambda out: out.write(f"{options.server.rstrip('/')}{path}"))

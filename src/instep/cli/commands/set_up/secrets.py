@@ -37,9 +37,12 @@ def new_key(
     from instep.store.engine.keyring import FILE, add_key
 
     file = load_beside(options.project).root / FILE
+    others = file.exists()
     made = add_key(file, id)
     emit({"key": made, "file": str(file)}, lambda out: out.write(f"{made} is the current key of {file}"))
-    say("next: keep a copy of the file apart from backups of the store, then run `instep secrets rotate`")
+    say("next: keep a copy of the file apart from backups of the store")
+    if others:
+        say("then run `instep secrets rotate`: it encrypts all secrets with the new key")
 
 
 def status() -> None:
