@@ -99,7 +99,7 @@ class CdcSession:
 
     def _ready(self, log: ChangeLog) -> LogState:
         state = log.state()
-        lost = "send its tables again: instep sync --full"
+        lost = "read its tables again: instep sync --full"
         if state.exists and state.trouble and self.full:
             log.drop()
             state = log.state()

@@ -253,7 +253,7 @@ class PostgresLog:
         with self._session() as session:
             publication, slot = quote(self.names.publication), literal(self.names.slot)
             if self._published(session) is None:
-                hint = f"let somebody who may run: CREATE PUBLICATION {publication} WITH ({PUBLISHED});"
+                hint = f"have the owner of the database run: CREATE PUBLICATION {publication} WITH ({PUBLISHED});"
                 with _hinted(hint):
                     session.execute(f"CREATE PUBLICATION {publication} WITH ({PUBLISHED})".encode())
             failover = ", failover => true" if session.info.server_version >= FAILOVERS else ""
