@@ -66,7 +66,7 @@ WRONG: list[tuple[str, str, str]] = [
     ("connection", "schedule: {sync: '60 * * * *'}",
      "schedule.sync: '60' is not a valid minute: use 0 to 59, *, lists, ranges or */steps"),
     ("connection", "schedule: {sync: '0 0 1 13 *'}",
-     "schedule.sync: '13' is no month: use 1 to 12, *, lists, ranges or */steps"),
+     "schedule.sync: '13' is not a valid month: use 1 to 12, *, lists, ranges or */steps"),
     ("connection", "schedule: {sync: '0 0 \u00b2 * *'}",
      "schedule.sync: '\u00b2' is not a valid day: use 1 to 31, *, lists, ranges or */steps"),
     ("connection", "schedule: {sync: '0 0 30 feb *'}",

@@ -79,5 +79,5 @@ def test_what_is_said_leads_there(one: TableLayout, two: TableLayout) -> None:
             del now[rest]
         else:
             terms = rest.removeprefix("rows by ").split(", ")
-            sort = () if rest == "rows no more" else tuple(sort_term(t) for t in terms)
+            sort = () if part == "stop sorting rows" else tuple(sort_term(t) for t in terms)
     assert TableLayout.of(now, sort) == two

@@ -132,7 +132,7 @@ SINCE = (
     (
         "the type has moved on",
         (B, ("id:int32#1!", "a:int64#2", "b:int32#3"), ("id:int32#1!", "a:string#2", "b:int32#3")),
-        "is of type string",
+        "is now of type string",
     ),
     (
         "the column has left",
