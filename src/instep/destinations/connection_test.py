@@ -42,7 +42,7 @@ class Scratch:
 
 
 def scratch(namespace: str) -> Scratch:
-    """Return a table of a name that nobody has."""
+    """Return a scratch table with an unused name."""
     ref = (namespace, f"test_{uuid.uuid4().hex[:12]}")
     table = Table(*ref, (Column("id", Int(64)),))
     wider = Table(*ref, (*table.columns, Column("note", String())))

@@ -108,7 +108,7 @@ class SchemaFacet(Protocol):
         ...
 
     def tables(self) -> list[Ref]:
-        """Return all tables that are ours."""
+        """Return all tables that instep created."""
         ...
 
     def inspect(self, refs: Iterable[Ref]) -> Catalog:
@@ -408,7 +408,7 @@ class MaintenanceFacet(Protocol):
         ...
 
     def due(self, ref: Ref, how: Maintenance) -> bool:
-        """Return whether it is worth looking closer, from metadata that is at hand."""
+        """Return whether a closer look is worthwhile, from metadata that is at hand."""
         ...
 
     def latest_claim(self, ref: Ref) -> int:
@@ -430,7 +430,7 @@ class ViewsFacet(Protocol):
         ...
 
     def all(self) -> Mapping[Ref, View]:
-        """Return all that are ours."""
+        """Return all views that instep created."""
         ...
 
     def put(self, view: View, fence: int) -> None:

@@ -132,7 +132,7 @@ def extract_values(
 
 
 def first_valid(old: pa.Array, new: pa.Array) -> pa.Array:
-    """Return the old values, and the new ones where there is none."""
+    """Return the old values, and the new ones where they are NULL."""
     if new.null_count == len(new):
         return old
     place = np.where(np.asarray(old.is_valid()), np.arange(len(old)), np.arange(len(old)) + len(old))

@@ -78,7 +78,7 @@ def retention(state: DeltaTableState, name: str, ours: str = "") -> int:
 
 
 def files_stay(warehouse: Warehouse, state: DeltaTableState) -> int:
-    """Return for how many milliseconds files that were removed stay."""
+    """Return how many milliseconds removed files are retained."""
     return max(int(warehouse.days * DAY_MS), retention(state, FILES_STAY, file_days(warehouse)))
 
 

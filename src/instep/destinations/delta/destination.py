@@ -60,7 +60,7 @@ class DeltaSchema(DeltaDdl):
         return DeltaLayouts(self.warehouse, self.prefix)
 
     def tables(self) -> list[Ref]:
-        """Return all tables that are ours."""
+        """Return all tables that instep created."""
         refs = self.warehouse.refs()
         return [ref for ref, ours in zip(refs, self.warehouse.each(self._may_be_ours, refs), strict=True) if ours]
 
@@ -123,7 +123,7 @@ class DeltaLayouts(DeltaFacet):
     whole = False
 
     def recorded(self, refs: Iterable[Ref]) -> dict[Ref, TableLayout]:
-        """Return the partitions of tables that wait for no new generation."""
+        """Return the partitions of tables without a pending new generation."""
         states = ((ref, find(self.warehouse, ref)) for ref in refs)
         ours = ((ref, state) for ref, state in states if state is not None and state.record.pending is None)
         return {ref: TableLayout(partition=partition.terms(f.name for f in state.next_by)) for ref, state in ours}
@@ -133,7 +133,7 @@ class DeltaLayouts(DeltaFacet):
         return partition.partition_error(term, kind)
 
     def property_fault(self, name: str) -> str:
-        """Return that no property can be set."""
+        """Return that properties cannot be set."""
         return f"{name} cannot be set: `properties` are for Iceberg"
 
 
@@ -197,7 +197,7 @@ class DeltaLifecycle(DeltaRetention):
         return nullcontext()
 
     def shared_storage(self) -> StorageFolder:
-        """Return a folder for files of no table."""
+        """Return a folder for files that belong to no table."""
         return self.warehouse.room()
 
 
@@ -242,7 +242,7 @@ class DeltaDestination:
 
 
 def check_warehouse(destination: DeltaDestination) -> list[Check]:
-    """Return one line for each thing that the folder must allow, until the first that fails."""
+    """Return a check of each thing that the folder must allow, up to the first that fails."""
     on, folder = scratch("instep_test"), "the folder must allow new files and links to them"
 
     def write() -> None:

@@ -48,7 +48,7 @@ _COUNTED = (pa.types.is_integer, pa.types.is_date, pa.types.is_decimal, pa.types
 
 
 def path_of(state: DeltaTableState, file: Action) -> AnyPath:
-    """Return where a data file of a table lies."""
+    """Return the path of a table's data file."""
     return place_of(state.folder, file)
 
 
@@ -221,7 +221,7 @@ def io_of(state: DeltaTableState) -> Mapping[str, str]:
 
 
 def staged_path(state: DeltaTableState, file: StagedFile) -> AnyPath:
-    """Return where a staged file of a table lies."""
+    """Return the path of a table's staged file."""
     return ObjectPath(file.path, state.folder.io) if isinstance(state.folder, ObjectPath) else local(file.path)
 
 
@@ -313,7 +313,7 @@ def check_ids(state: DeltaTableState, file: StagedFile, footer: pq.FileMetaData,
 
 
 def _is_widening(before: pa.DataType, after: pa.DataType) -> bool:
-    """Return whether the one becomes the other without a change of any value."""
+    """Return whether one type widens to the other without changing a value."""
     if pa.types.is_decimal(before) and pa.types.is_decimal(after):
         more = after.scale >= before.scale and after.precision - after.scale >= before.precision - before.scale
         return bool(before != after and more)

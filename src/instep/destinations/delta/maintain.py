@@ -116,7 +116,7 @@ def _files(warehouse: Warehouse, ref: Ref, work: MaintenanceSpec) -> Maintained:
 
 
 def _target_size(state: DeltaTableState) -> int:
-    """Return the bytes that somebody has set as a property of the table; 0 if nobody has. DestinationError for what is
+    """Return the bytes set as a property of the table; 0 if it is not set. DestinationError for what is
     no size."""
     text = state.configuration.get("delta.targetFileSize", "")
     if not text:
@@ -196,7 +196,7 @@ def _removed(state: DeltaTableState) -> Iterator[Action]:
 
 
 def _named(state: DeltaTableState) -> set[AnyPath]:
-    """Return every file that a version that can be read names."""
+    """Return every file that a readable version names."""
     versions = state.log.versions()
     first = state.log.snapshot(versions[0])
     files: list[Action] = [*state.snapshot.files.each(), *_removed(state), *(first.files.each() if first else ())]
@@ -207,7 +207,7 @@ def _named(state: DeltaTableState) -> set[AnyPath]:
 
 
 def _old_records(state: DeltaTableState) -> list[AnyPath]:
-    """Return the files of records that no version names that can be read, nor any that is about to be made."""
+    """Return the files of records that neither a readable version nor a version about to be written names."""
     versions = state.log.versions()
     first = state.log.snapshot(versions[0])
     numbers = {*state.snapshot.record_numbers.values(), *(first.record_numbers.values() if first else ())}

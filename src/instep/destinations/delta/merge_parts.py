@@ -155,7 +155,7 @@ class _PartedChange:
         self.job = replace(self.job, parts=max(-(-rows // JOIN_ROWS), 1))
 
     def staged(self, side: Side, files: Sequence[StagedFile]) -> list[DealTask]:
-        """Return the tasks that deal staged rows out."""
+        """Return the tasks that distribute staged rows."""
         ordered = in_order(files)
         starts = np.cumsum([0, *(f.rows for f in ordered)]).tolist()
         tasks = list[DealTask]()
@@ -165,7 +165,7 @@ class _PartedChange:
         return tasks
 
     def deal_tasks(self, values: EarlierValues) -> list[DealTask]:
-        """Return the tasks that deal the rows of an earlier version out."""
+        """Return the tasks that distribute the rows of an earlier version."""
         then = values.state
         sizes = [(then.counted(f), int(f["size"])) for f in then.files]
         groups = grouped(sizes, TASK_ROWS, TASK_BYTES, self.wide)
@@ -175,7 +175,7 @@ class _PartedChange:
         ]
 
     def table(self, files: frozenset[int] | None = None, among: tuple[StagedFile, ...] = ()) -> Iterator[DealTask]:
-        """Yield the tasks that deal the table's rows out, those of these files (None: of all)."""
+        """Yield the tasks that distribute the table's rows: those of these files (None: of all)."""
         for number, some in enumerate(grouped(self.sizes, TASK_ROWS, TASK_BYTES, self.wide)):
             if own := tuple(n for n in some if files is None or n in files):
                 yield DealTask(self.job, number, "table", select_files(self.state, own), own, among=among)

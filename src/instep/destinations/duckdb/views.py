@@ -56,7 +56,7 @@ def recorded_views(session: DuckDbSession) -> dict[Ref, _RecordedView]:
 
 
 def views(session: DuckDbSession) -> dict[Ref, View]:
-    """Return all that are ours."""
+    """Return all views that instep created."""
     return {ref: recorded.view for ref, recorded in recorded_views(session).items()}
 
 
@@ -105,7 +105,7 @@ class DuckDbViews(SqlFacet):
     why_none = ""
 
     def all(self) -> dict[Ref, View]:
-        """Return all that are ours."""
+        """Return all views that instep created."""
         with self.database.reading() as session:
             return views(cast("DuckDbSession", session))
 

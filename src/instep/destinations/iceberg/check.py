@@ -18,7 +18,7 @@ from instep.stage.spec import StagedFile
 
 
 def check_lake(lake: Lake) -> list[Check]:
-    """Return one line per thing that a lake must allow, until the first that fails."""
+    """Return a check of each thing that a lake must allow, up to the first that fails."""
     on = scratch(lake.staging)
     hint = "the warehouse must allow writing and deleting files"
     grants = "the catalog's user needs to create, alter and drop tables"

@@ -76,7 +76,7 @@ class IcebergSchema(LakeFacet):
         return IcebergLayouts(self.lake)
 
     def tables(self) -> list[Ref]:
-        """Return all tables that are ours."""
+        """Return all tables that instep created."""
         hidden = (self.lake.staging, self.lake.dropped)
         shown = [ref for ref in self.lake.refs() if ref[0] not in hidden]
         return sorted(

@@ -109,7 +109,7 @@ class SqlLifecycle(SqlFacet):
         return nullcontext()
 
     def shared_storage(self) -> StorageFolder:
-        """Return a folder for files of no table."""
+        """Return a folder for files that belong to no table."""
         area = self.database.area
         return StorageFolder(area.folder("_instep_runs"), area.io)
 

@@ -22,7 +22,7 @@ class SqlSchema(SqlFacet):
     layouts = None
 
     def tables(self) -> list[Ref]:
-        """Return all tables that are ours."""
+        """Return all tables that instep created."""
         with self.database.reading() as session:
             return sorted(every(session))
 

@@ -63,7 +63,7 @@ _SIDECARS = "_sidecars"
 
 
 def content(snapshot: DeltaSnapshot) -> tuple[bytes, int]:
-    """Return the file, and how many actions it has."""
+    """Return the checkpoint's bytes and its number of actions."""
     out = pa.BufferOutputStream()
     lines: list[dict[str, Any]] = [{"protocol": snapshot.protocol}, {"metaData": snapshot.metadata}]
     lines += [{"txn": txn} for txn in snapshot.txns.values()]

@@ -61,7 +61,7 @@ def _unreadable(table: AnyPath, vector: Mapping[str, Any], why: str) -> Destinat
 
 
 def _bitmap(table: AnyPath, vector: Mapping[str, Any]) -> bytes:
-    """Return the bitmap; ValueError for what is none, or is damaged."""
+    """Return the bitmap; ValueError if the bytes are damaged or not a bitmap."""
     size, text = int(vector["sizeInBytes"]), str(vector["pathOrInlineDv"])
     if vector["storageType"] == "i":
         data = decoded(text)[:size]

@@ -115,7 +115,7 @@ class DeltaLog:
         return self.table / FOLDER
 
     def _names(self, first: int) -> Iterator[tuple[str, object]]:
-        """Yield the names from a version on, and what tells a file from another one of that name."""
+        """Yield the names from a version on, with the identity of each file."""
         start = f"{first:020}"
         if isinstance(self.folder, ObjectPath):
             yield from self.folder.names_from(start)
@@ -171,7 +171,7 @@ class DeltaLog:
         return self._remember(listed, self._replayed(listed, listed.last))
 
     def _pointer_version(self) -> int:
-        """Return the version whose checkpoint somebody has pointed at; a pointer that is wrong costs a listing."""
+        """Return the version that the checkpoint pointer names; a wrong pointer costs a listing."""
         path = self.folder / POINTER
         if isinstance(self.folder, ObjectPath):  # a folder is listed whole anyway
             with suppress(OSError, ValueError, KeyError, TypeError):
@@ -229,7 +229,7 @@ class DeltaLog:
         return self.folder / f"{version:020}.json"
 
     def put(self, version: int, actions: Sequence[Action]) -> bool:
-        """Make that version; False, and nothing changed, if it is there already. The folder must exist."""
+        """Create that version; return False and change nothing if it exists already. The folder must exist."""
         return create(self.path(version), texts_of(actions).encode())
 
     def checkpoint(self, snapshot: DeltaSnapshot, keep_after: int) -> None:

@@ -35,7 +35,7 @@ def create(path: AnyPath, content: bytes) -> bool:
 
 
 def write_new(path: AnyPath, content: bytes) -> None:
-    """Make a file whose name nobody else can choose; it survives a loss of power."""
+    """Create a file that no other writer can create too; it survives a loss of power."""
     if isinstance(path, ObjectPath):
         path.write_bytes(content)
         return

@@ -93,7 +93,7 @@ def run_parts(
 
 
 def files_spec(lake: Lake, table: Table, folder: str, commit: Commit) -> StageSpec:
-    """Return how the files are written that take the place of a table's, below its data in this folder."""
+    """Return how the files are written that replace a table's, below its data in this folder."""
     return StageSpec(
         table=".".join(table.name()),
         columns=(),

@@ -235,7 +235,7 @@ def _batch(part: FillTask, batch: pa.RecordBatch, which: Any, values: pa.Table) 
 
 
 def _first(old: pa.Array, new: pa.Array) -> pa.Array:
-    """Return the old values, and the new ones where there is none."""
+    """Return the old values, and the new ones where they are NULL."""
     place = np.where(np.asarray(old.is_valid()), np.arange(len(old)), np.arange(len(old)) + len(old))
     if not old.null_count:
         return old

@@ -51,7 +51,7 @@ def create_deferred(lake: Lake, ref: Ref) -> None:
 
 
 def deferred_location(lake: Lake, ref: Ref) -> str:
-    """Return a folder whose name tells the table that is to be in it."""
+    """Return a folder whose name identifies the table that will be in it."""
     _found(lake, ref[0])
     return f"{lake.new_location(ref)}{_end(ref)}"
 
@@ -73,7 +73,7 @@ def _name(location: str) -> str:
 
 
 def _is_of(runs: Collection[str], names: Sequence[str]) -> bool:
-    """Return whether nobody but these runs has staged there, and they have."""
+    """Return whether these runs, and no others, have staged files there."""
     return bool(names) and all(any(name == run or name.startswith(f"{run}-") for run in runs) for name in names)
 
 

@@ -211,7 +211,7 @@ class IcebergViews(LakeFacet):
         return f"views are kept in the catalog file of a local lake, and {config.name} has {where}"
 
     def all(self) -> dict[Ref, View]:
-        """Return all that are ours."""
+        """Return all views that instep created."""
         return {ref: _view(ref, metadata) for ref, (_, metadata) in _own_views(self.lake).items()}
 
     def put(self, view: View, fence: int) -> None:

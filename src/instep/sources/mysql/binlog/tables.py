@@ -50,7 +50,8 @@ class BinlogTable:
         return tuple(names.index(k) for k in key)
 
     def reason_not_followable(self, key: Sequence[str], *, full: bool) -> str:
-        """Return why its changes cannot be followed by this key (source columns). `full`: the log has whole rows."""
+        """Return why changes of the table cannot be followed by this key (source columns). `full`: the log has whole
+        rows."""
         if not key:
             return "its key has no source"
         if self.kind == "VIEW":

@@ -121,7 +121,7 @@ class Images:
         return self.plans[bits]
 
     def is_key_changed(self, rows: RowImages) -> bool | None:
-        """Return whether an update has made a key another one, None if it cannot be told."""
+        """Return whether an update has changed a key; None if that is unknown."""
         try:
             keys = self.keys(rows)
         except (UnreadableImage, IndexError, ValueError):

@@ -203,7 +203,7 @@ def _mariadb_gtid(data: bytes) -> BinlogBegin:
 
 
 def _rotate(data: bytes) -> Rotate:
-    """Return the first one of a connection comes before anything says whether it has a checksum."""
+    """Decode the file's name and position. Nothing says whether a connection's first event has a checksum."""
     body, checksum = data[:-CHECKSUM], data[-CHECKSUM:]
     if zlib.crc32(body).to_bytes(CHECKSUM, "little") == checksum:
         data = body
