@@ -176,9 +176,9 @@ class _Pass:
     ) -> npt.NDArray[np.bool_]:
         """Return which rows have an equal partner among the staged rows nearby, and mark those."""
         equal = np.zeros(len(rows), dtype=np.bool_)
-        if not (known := partners[partners >= 0]).size:
+        if not (matched := partners[partners >= 0]).size:
             return equal
-        middle = int(np.median(known[:: 1 + len(known) // 4096]))
+        middle = int(np.median(matched[:: 1 + len(matched) // 4096]))
         while self.end < middle + len(rows) and self._next(coming):
             pass
         while self.nearby and self.nearby[0][0] + len(self.nearby[0][1]) < middle - len(rows):

@@ -141,7 +141,7 @@ def merged(old: str | None, new: str | None, lacking: set[str], columns: Sequenc
     staged = json.loads(new).get("changes", ()) if new else ()
     ended = set(columns) - lacking
     changes = [c for c in note.get("changes", ()) if c.get("field") not in ended or c.get("change") != "nulled"]
-    known = {c.get("field") for c in changes}
-    changes += [c for c in staged if c["field"] in lacking and c["field"] not in known]
+    noted = {c.get("field") for c in changes}
+    changes += [c for c in staged if c["field"] in lacking and c["field"] not in noted]
     note = {**{k: v for k, v in note.items() if k != "changes"}, **({"changes": changes} if changes else {})}
     return compact_json(note) if note else None

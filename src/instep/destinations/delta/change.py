@@ -117,9 +117,9 @@ class DeltaCommit:
     def _remove_added(self, run: str, *snapshots: DeltaSnapshot) -> None:
         """Delete the files that this run has written for a version, except those that the log knows: a store's client
         that has lost an answer asks again, and is refused for what it has made itself."""
-        known = {path for s in snapshots for path in (*s.files, *s.tombstones)}
+        referenced = {path for s in snapshots for path in (*s.files, *s.tombstones)}
         for path in (unquote(file["path"]) for file in self.add):
-            if path.rpartition("/")[2].startswith(f"{run}{OWN_FILES}") and path not in known:
+            if path.rpartition("/")[2].startswith(f"{run}{OWN_FILES}") and path not in referenced:
                 with suppress(OSError, InstepError):
                     (self.state.folder / path).unlink(missing_ok=True)
 
@@ -249,10 +249,10 @@ def next_metadata(
         was, now = {f.name: f.physical for f in fields_of(before)}, {f.physical: f.name for f in fields}
         out["partitionColumns"] = [now[was[name]] for name in before.get("partitionColumns") or ()]
     if fields is not None:
-        known = dict(before.get("configuration") or {})
-        highest = max([int(known.get(HIGHEST, 0)), *(_highest(f) for f in fields)])
+        config = dict(before.get("configuration") or {})
+        highest = max([int(config.get(HIGHEST, 0)), *(_highest(f) for f in fields)])
         widened = {WIDENING: "true"} if "typeWidening" in features(fields) else {}
-        out |= {"schemaString": schema_string(fields), "configuration": {**known, **widened, HIGHEST: str(highest)}}
+        out |= {"schemaString": schema_string(fields), "configuration": {**config, **widened, HIGHEST: str(highest)}}
         out.pop("description", None)
         if record.table.comment:
             out["description"] = record.table.comment

@@ -85,9 +85,9 @@ def create(warehouse: Warehouse, table: Table, steps: Sequence[Step], commit: Co
     fields = first_fields(table, count(1))
     new_record = with_stored(Record(_plain(table), uuid.uuid4().hex), fields, {})
     record = new_record.after_changes(commit, [s.id for s in steps])
-    known = {f.name: f for f in fields}
+    by_name = {f.name: f for f in fields}
     first = (commit.part.column,) if commit.part else ()
-    by = [known[name] for name in (*first, *(_requested_by(steps) or ()))]
+    by = [by_name[name] for name in (*first, *(_requested_by(steps) or ()))]
     if warehouse.is_taken(table.ref) or not begin(warehouse, record, fields, commit, by):
         exists = find(warehouse, table.ref) is not None
         if exists and commit.part:
@@ -142,8 +142,8 @@ def _replace(warehouse: Warehouse, state: DeltaTableState, table: Table, steps: 
     schema_string(first_fields(table, count(1)))
     requested = _requested_by(steps)
     by = [f.name for f in state.next_by] if requested is None else requested
-    known = {c.name: c for c in table.columns}
-    by = tuple(n for n in by if n in known and not partition_error(terms([n])[0], known[n].type))
+    by_name = {c.name: c for c in table.columns}
+    by = tuple(n for n in by if n in by_name and not partition_error(terms([n])[0], by_name[n].type))
     pending = replace(state.record, pending=_plain(table), by=by)
     record = pending.after_changes(commit, [s.id for s in steps])
     DeltaCommit(state, record).land("REPLACE TABLE", commit, warehouse)

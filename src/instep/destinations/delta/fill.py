@@ -61,10 +61,10 @@ class DeltaFills(DeltaFacet):
         table_state = find(self.warehouse, ref)
         if table_state is None or table_state.state() is None:
             return FillSize(why_not="it has not been loaded yet")
-        known = {f.name: f.physical for f in table_state.fields}
-        if gone := sorted(columns.keys() - known.keys()):
+        physical = {f.name: f.physical for f in table_state.fields}
+        if gone := sorted(columns.keys() - physical.keys()):
             return FillSize(why_not=f"the destination has no column {', '.join(gone)}: see `instep plan`")
-        left = [known[c] for c, number in columns.items() if number not in table_state.record.fills]
+        left = [physical[c] for c, number in columns.items() if number not in table_state.record.fills]
         lacking = [f for f in table_state.own.each() if any(may_lack(f, c) for c in left)]
         rows, weight = sum(rows_of(f) for f in lacking), sum(int(f["size"]) for f in lacking)
         return FillSize(len(lacking), rows, weight, len(table_state.own))

@@ -231,8 +231,8 @@ def _orphans(warehouse: Warehouse, state: DeltaTableState, work: MaintenanceSpec
     except OSError as error:
         raise DestinationError(f"table {named(state.ref)}: its files cannot be listed: {error.strerror}") from error
     old = [(p, s.st_size) for p, s in listed if s.st_mtime * 1000 < limit]
-    known = _named(state) if old else set()
-    return [(p, size) for p, size in old if p not in known]
+    referenced = _named(state) if old else set()
+    return [(p, size) for p, size in old if p not in referenced]
 
 
 def _delete(paths: Iterable[AnyPath]) -> None:
@@ -336,8 +336,8 @@ def _reason_not_restorable(state: DeltaTableState, before: DeltaTableState | Non
 
 
 def _at(state: DeltaTableState, version: int) -> DeltaTableState:
-    known = version in state.log.versions()
-    before = state_at(state.log, state.ref, state.log.snapshot(version)) if known else None
+    is_readable = version in state.log.versions()
+    before = state_at(state.log, state.ref, state.log.snapshot(version)) if is_readable else None
     if before is None:
         hint = "see `instep restore --list`"
         raise DestinationError(f"table {named(state.ref)} no longer has version {version}", hint=hint)

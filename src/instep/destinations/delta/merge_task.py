@@ -97,9 +97,9 @@ class MergeJob:
 
     def schema(self, side: Side) -> pa.Schema:
         """Return the columns of rows that are dealt out, the last ones where the row is."""
-        known = {f.name: arrow_type(f.type) for f in fields_by_name(self.state, self.names(side))}
+        types = {f.name: arrow_type(f.type) for f in fields_by_name(self.state, self.names(side))}
         hashes = {"h0": pa.int64(), "h1": pa.int64()} if self.hashed(side) else {}
-        own = {what: known[name] for what, name in self.bears(side).items()}
+        own = {what: types[name] for what, name in self.bears(side).items()}
         return pa.schema([*(own | hashes | _place(side)).items()])
 
 

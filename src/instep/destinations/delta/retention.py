@@ -116,13 +116,13 @@ class DeltaRetention(DeltaFacet):
         table_state.log.remove_leftovers(ALIVE if table_state.record.within else 0)
         place, area = table_state.folder / table_state.area, table_state.area
         data, quarantine = place.as_uri(), (table_state.folder / table_state.aside).as_uri()
-        known = {unquote(p) for p in (*table_state.snapshot.files, *table_state.snapshot.tombstones)}
+        referenced = {unquote(p) for p in (*table_state.snapshot.files, *table_state.snapshot.tombstones)}
         io = io_of(table_state)
         own_entries = [n for n in children(data, io) if any(n == run or n.startswith(f"{run}-") for run in runs)]
         for folder in (n for n in own_entries if (place / n).is_dir()):
-            keep_only(f"{data}/{folder}", io, [p for p in known if p.startswith(f"{area}/{folder}/")])
+            keep_only(f"{data}/{folder}", io, [p for p in referenced if p.startswith(f"{area}/{folder}/")])
         # by name: what another process has written since they were listed stays
-        delete_files(data, io, [n for n in own_entries if not (place / n).is_dir() and f"{area}/{n}" not in known])
+        delete_files(data, io, [n for n in own_entries if not (place / n).is_dir() and f"{area}/{n}" not in referenced])
         gone = tuple(f"{run}-" for run in runs if run not in table_state.record.runs)
         delete_files(quarantine, io, [n for n in children(quarantine, io) if n.startswith(gone)] if gone else [])
 

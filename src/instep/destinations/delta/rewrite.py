@@ -251,9 +251,9 @@ def recast_columns(
     files: Sequence[StagedFile]
     if place:
         change.parts = RewriteArea(StorageFolder(place, io_of(state)), f"{commit.run}-rewrite")
-        known = {digest([(path, path in own) for path in p.state.paths]): p for p in parts}
+        by_digest = {digest([(path, path in own) for path in p.state.paths]): p for p in parts}
         with change.parts.cleared():
-            files = write_parts(change.parts, known, _write, how.workers, large=large)
+            files = write_parts(change.parts, by_digest, _write, how.workers, large=large)
     else:
         session = how.workers.session() if large else None
         [files] = run_tasks(session, _write, parts, "rewrite", how.workers.on_progress)

@@ -51,8 +51,8 @@ def _incomparable(name: str) -> DestinationError:
 
 
 def fields_by_name(state: DeltaTableState, names: Sequence[str]) -> list[DeltaField]:
-    known = {f.name: f for f in state.columns}
-    return [known[n] for n in names]
+    by_name = {f.name: f for f in state.columns}
+    return [by_name[n] for n in names]
 
 
 def table_rows(
@@ -165,8 +165,8 @@ def read_state(
     state: DeltaTableState, names: Sequence[str] = (), filters: Sequence[ColumnFilter] = ()
 ) -> pa.RecordBatchReader:
     """Return the rows, of the files and row groups that may have some that pass the filters."""
-    known = {f.name for f in state.fields}
-    if odd := next((n for n in names if n not in known), None):
+    names_now = {f.name for f in state.fields}
+    if odd := next((n for n in names if n not in names_now), None):
         raise DestinationError(f"table {named(state.ref)} has no column {odd!r}", hint="see `instep schema show`")
     fields = fields_by_name(state, names) if names else list(state.fields)
     schema = _plain(fields)

@@ -92,8 +92,8 @@ class DeltaTableState:
     def fields(self) -> tuple[DeltaField, ...]:
         if self.record.within is None:
             return self.columns
-        known = {f.name: f for f in self.columns}
-        return tuple(known[c.name] for c in self.record.table.columns if c.name in known)
+        by_name = {f.name: f for f in self.columns}
+        return tuple(by_name[c.name] for c in self.record.table.columns if c.name in by_name)
 
     @cached_property
     def parked(self) -> Mapping[str, ParkedField]:
@@ -109,21 +109,21 @@ class DeltaTableState:
     @cached_property
     def by(self) -> tuple[DeltaField, ...]:
         """The partition columns. DestinationError if the log names one that the table does not have."""
-        known = {f.name: f for f in self.columns}
+        by_name = {f.name: f for f in self.columns}
         names = self.snapshot.metadata.get("partitionColumns") or ()
-        if odd := [n for n in names if n not in known]:
+        if odd := [n for n in names if n not in by_name]:
             raise DestinationError(
                 f"the log of table {named(self.ref)} partitions it by {', '.join(odd)}, which is not a column of it",
                 hint="restore the folder from a backup, or drop the table and load it again",
             )
-        return tuple(known[n] for n in names)
+        return tuple(by_name[n] for n in names)
 
     @property
     def next_by(self) -> tuple[DeltaField, ...]:
         """The partition columns that the next whole load brings."""
         by = self.record.by
-        known = {f.name: f for f in (self.fields if self.record.pending is None else self.waiting)}
-        return tuple(known[n] for n in ([f.name for f in self.by] if by is None else by) if n in known)
+        by_name = {f.name: f for f in (self.fields if self.record.pending is None else self.waiting)}
+        return tuple(by_name[n] for n in ([f.name for f in self.by] if by is None else by) if n in by_name)
 
     @property
     def configuration(self) -> Mapping[str, str]:
@@ -180,8 +180,8 @@ class DeltaTableState:
 
     @cached_property
     def rows(self) -> int:
-        known, others = self.own.rows
-        return known + sum(self._in_footer(f) for f in others)
+        counted, others = self.own.rows
+        return counted + sum(self._in_footer(f) for f in others)
 
     def counted(self, file: Action) -> int:
         """Return how many rows a file has, by its footer if the log does not say it."""
@@ -207,16 +207,16 @@ class DeltaTableState:
 
     def _column(self, field: DeltaField) -> Column:
         """Return the column with its recorded type, or with its stored type if that is another one now."""
-        known = next(
+        recorded = next(
             (c for c in self.record.table.columns if self.record.stored.get(f"name:{c.name}") == field.physical), None
         )
-        if known is None:
+        if recorded is None:
             return Column(field.name, data_type(field.type), nullable=field.nullable, comment=field.comment)
-        kind, note = known.type, known.note
+        kind, note = recorded.type, recorded.note
         if json.dumps(bare(field.type)) != self.record.stored.get(f"type:{field.physical}"):
             kind, note = data_type(field.type), ""
         return replace(
-            known, name=field.name, type=kind, note=note, nullable=field.nullable, comment=field.comment or None
+            recorded, name=field.name, type=kind, note=note, nullable=field.nullable, comment=field.comment or None
         )
 
 

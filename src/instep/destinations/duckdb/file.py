@@ -82,9 +82,9 @@ class Epoch:
     def now(self) -> str:
         """Return the name of the epoch of a file that is not open."""
         try:
-            known = json.loads(self._note.read_text(encoding="utf-8"))
-            if known["look"] == self._file_state():
-                return str(known["epoch"])
+            note = json.loads(self._note.read_text(encoding="utf-8"))
+            if note["look"] == self._file_state():
+                return str(note["epoch"])
         except (OSError, ValueError, KeyError, TypeError):
             pass
         return uuid.uuid4().hex

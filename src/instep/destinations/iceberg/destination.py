@@ -92,10 +92,10 @@ class IcebergSchema(LakeFacet):
 
     def _table(self, ref: Ref, metadata: Metadata) -> Table:
         """Return the parsed table, cached by its metadata: a run looks at its tables more than once."""
-        known = self._read.get(ref)
-        if known is None or known[0] is not metadata:
-            known = self._read[ref] = (metadata, read_table(ref, metadata))
-        return known[1]
+        cached = self._read.get(ref)
+        if cached is None or cached[0] is not metadata:
+            cached = self._read[ref] = (metadata, read_table(ref, metadata))
+        return cached[1]
 
     def foreign(self, refs: Iterable[Ref]) -> dict[Ref, str]:
         """Return the tables that exist and are not ours."""

@@ -145,8 +145,8 @@ def count_rows(session: SqlSession, record: Record) -> int:
 
 
 def _left(session: SqlSession, before: Record, new: int, removed: int = 0) -> int:
-    known = None if session.dialect.counts_quickly else before.rows_after(new, removed)
-    return count_rows(session, before) if known is None else known
+    rows = None if session.dialect.counts_quickly else before.rows_after(new, removed)
+    return count_rows(session, before) if rows is None else rows
 
 
 def _since(session: SqlSession, record: Record, staging: Staging, column: str, low: str) -> LoadOutcome:

@@ -242,10 +242,10 @@ def _last(values: Sequence[Any]) -> tuple[Any, ...]:
 
 def numbered(record: Record) -> Record:
     """Return the record with a number for each column that has none."""
-    known = {c.name: record.numbers[c.name] for c in record.table.columns if c.name in record.numbers}
-    new = [c.name for c in record.table.columns if c.name not in known]
+    numbers = {c.name: record.numbers[c.name] for c in record.table.columns if c.name in record.numbers}
+    new = [c.name for c in record.table.columns if c.name not in numbers]
     fresh = dict(zip(new, range(record.next_number, record.next_number + len(new)), strict=True))
-    return replace(record, numbers=known | fresh, next_number=record.next_number + len(new))
+    return replace(record, numbers=numbers | fresh, next_number=record.next_number + len(new))
 
 
 def dump(record: Record) -> str:

@@ -36,9 +36,9 @@ def as_it_is(
         return record.pending
     hidden = {p.place for p in record.parked}
     by_name = {p.name: p for p in physical if p.name not in hidden}
-    known = [_column(c, by_name.pop(c.name), record, data_type) for c in record.table.columns if c.name in by_name]
+    own = [_column(c, by_name.pop(c.name), record, data_type) for c in record.table.columns if c.name in by_name]
     foreign = [Column(p.name, data_type(p.type), nullable=p.nullable, comment=p.comment) for p in by_name.values()]
-    return replace(record.table, columns=(*known, *foreign), comment=comment or None)
+    return replace(record.table, columns=(*own, *foreign), comment=comment or None)
 
 
 def _column(column: Column, physical: Physical, record: Record, data_type: Callable[[str], DataType]) -> Column:

@@ -154,8 +154,8 @@ class DeltaLog:
 
     def _newest(self) -> DeltaSnapshot | None:
         place = str(self.folder)
-        if known := self.cache.get(place):
-            before, mark = known
+        if cached := self.cache.get(place):
+            before, mark = cached
             listed = self._listed(before.version)
             if before.version in listed.commits and self._mark(listed, before.version) == mark:
                 last = max(listed.commits)
@@ -239,8 +239,8 @@ class DeltaLog:
         data, size = checkpoint.content(snapshot)
         replace_file(self.folder / f"{snapshot.version:020}.checkpoint.parquet", data)
         replace_file(self.folder / POINTER, json.dumps({"version": snapshot.version, "size": size}).encode())
-        if (known := self.cache.get(str(self.folder))) and known[0].version == snapshot.version:
-            self.cache.put(str(self.folder), snapshot, known[1])
+        if (cached := self.cache.get(str(self.folder))) and cached[0].version == snapshot.version:
+            self.cache.put(str(self.folder), snapshot, cached[1])
 
     def clean(self, first: int) -> None:
         """Delete commits and checkpoints that only versions before `first` need, the oldest first."""

@@ -47,9 +47,9 @@ def read(table: AnyPath, number: int) -> Mapping[str, str]:
 
 def unnamed(table: AnyPath, names: Iterable[int], before: float) -> Iterator[AnyPath]:
     """Yield the files of records that are none of these and older than a time (seconds since 1970)."""
-    known = {str(_path(table, number)) for number in names}
+    named = {str(_path(table, number)) for number in names}
     for path, stat in files_below(table / FOLDER):
-        if str(path) not in known and stat.st_mtime < before:
+        if str(path) not in named and stat.st_mtime < before:
             yield path
 
 

@@ -145,11 +145,11 @@ class FileActions(Mapping[str, Action]):
     def rows(self) -> tuple[int, list[Action]]:
         """Return how many rows the files have by their statistics, and the files without any."""
         matches = pc.extract_regex(self._table.column("stats"), _ROWS)
-        known = pc.sum(pc.cast(pc.struct_field(matches, "rows"), pa.int64())).as_py() or 0
+        counted = pc.sum(pc.cast(pc.struct_field(matches, "rows"), pa.int64())).as_py() or 0
         deleted = pc.struct_field(self._table.column("deletionVector"), "cardinality")
-        known -= pc.sum(pc.if_else(pc.is_valid(matches), deleted, 0)).as_py() or 0
+        counted -= pc.sum(pc.if_else(pc.is_valid(matches), deleted, 0)).as_py() or 0
         others = [*FileActions(self._table.filter(pc.is_null(matches))).each()] if matches.null_count else []
-        return known + sum(map(rows_of, others)), [f for f in others if not f.get("stats")]
+        return counted + sum(map(rows_of, others)), [f for f in others if not f.get("stats")]
 
     def in_partition(self, column: str, value: str) -> FileActions:
         """Return the files whose partition has this value, by the column's physical name."""

@@ -85,17 +85,17 @@ def _unfinished_locations(lake: Lake, ref: Ref) -> set[str]:
 def _remove(lake: Lake, locations: set[str]) -> None:
     """Remove the folders that belong to no table."""
     if locations:
-        known = {str(metadata["location"]) for metadata in lake.metadata(lake.refs()).values()}
-        for location in locations - known:
+        in_use = {str(metadata["location"]) for metadata in lake.metadata(lake.refs()).values()}
+        for location in locations - in_use:
             remove(location, lake.io())
 
 
 def _found(lake: Lake, namespace: str) -> list[str]:
     """Return the folders that were there before this process began one; looked up once."""
-    known = lake.deferred_creates.abandoned
-    if namespace not in known:
-        known[namespace] = children(lake.place_of(namespace), lake.io())
-    return known[namespace]
+    cached = lake.deferred_creates.abandoned
+    if namespace not in cached:
+        cached[namespace] = children(lake.place_of(namespace), lake.io())
+    return cached[namespace]
 
 
 def _end(ref: Ref) -> str:

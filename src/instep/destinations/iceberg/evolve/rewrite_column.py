@@ -110,8 +110,8 @@ def _written(
         return
     area = RewriteArea(StorageFolder(folder, lake.io()), commit.run)
     with area.cleared():
-        known = {digest([(o.path, o.deletes) for o in part.files]): part for part in parts}
-        files = write_parts(area, known, _write, workers, large=large)
+        by_digest = {digest([(o.path, o.deletes) for o in part.files]): part for part in parts}
+        files = write_parts(area, by_digest, _write, workers, large=large)
     yield files
     area.clear([f.path for f in files])
 

@@ -47,12 +47,12 @@ def _is_old(at: int, days: float) -> bool:
 
 def remember(metadata: Metadata, dropped: Iterable[tuple[IcebergField, str]], days: float) -> dict[str, str]:
     """Return the property that says what was dropped when: what is new, without that whose time is over."""
-    known = [r for r in _records(metadata) if not _is_old(r["at"], days)]
+    recent = [r for r in _records(metadata) if not _is_old(r["at"], days)]
     now = [{"field": f.id, "name": f.name, "tag": f"{UNDO}{step}", "at": now_ms()} for f, step in dropped]
-    if not now and len(known) == len(_records(metadata)):
+    if not now and len(recent) == len(_records(metadata)):
         return {}
     again = {r["field"] for r in now}
-    return {DROPPED_COLUMNS: json.dumps([*(r for r in known if r["field"] not in again), *now])}
+    return {DROPPED_COLUMNS: json.dumps([*(r for r in recent if r["field"] not in again), *now])}
 
 
 def remember_tag(metadata: Metadata, tag: str, number: int) -> dict[str, str]:

@@ -260,10 +260,10 @@ def remove_uncommitted_files(lake: Lake, ref: Ref, runs: Mapping[str, int]) -> N
     files = [n for n in names if (m := _OF_FENCE.search(n)) and int(m[1]) in runs.values()]
     if not folders and not files:
         return
-    known = _known(table)
+    referenced = _known(table)
     for folder in folders:
-        keep_only(f"{data}/{folder}", lake.io(), [path for path in known if f"/{folder}/" in path])
-    known_names = {path.rsplit("/", 1)[-1] for path in known}
+        keep_only(f"{data}/{folder}", lake.io(), [path for path in referenced if f"/{folder}/" in path])
+    known_names = {path.rsplit("/", 1)[-1] for path in referenced}
     # by name: what another process has written since they were listed stays
     delete_files(data, lake.io(), set(files) - known_names)
 

@@ -134,8 +134,8 @@ class DeferredCreates:
 
     def end(self) -> None:
         self.open = False
-        for known in (self.deferred, self.described, self.abandoned, self.namespaces):
-            known.clear()
+        for cache in (self.deferred, self.described, self.abandoned, self.namespaces):
+            cache.clear()
 
 
 @dataclass(frozen=True)

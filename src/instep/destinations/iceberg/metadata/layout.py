@@ -251,10 +251,10 @@ def _order_updates(change: TableCommit, fields: Sequence[Mapping[str, Any]]) -> 
     from pyiceberg.table.sorting import SortOrder
     from pyiceberg.table.update import AddSortOrderUpdate, SetDefaultSortOrderUpdate
 
-    known = change.metadata.sort_orders
-    number = max((o.order_id for o in known), default=0) + 1 if fields else 0
+    orders = change.metadata.sort_orders
+    number = max((o.order_id for o in orders), default=0) + 1 if fields else 0
     order = SortOrder.model_validate({"order-id": number, "fields": list(fields)})
-    same = next((o.order_id for o in known if o.fields == order.fields), None)
+    same = next((o.order_id for o in orders if o.fields == order.fields), None)
     chosen = number if same is None else same
     update = SetDefaultSortOrderUpdate.model_validate({"sort-order-id": chosen})
     added = AddSortOrderUpdate.model_validate({"sort-order": order})

@@ -141,9 +141,9 @@ def partitioned_by(metadata: TableMetadata, layout_terms: Sequence[PartitionTerm
     from pyiceberg.partitioning import PartitionSpec
     from pyiceberg.table.update import AddPartitionSpecUpdate, SetDefaultSpecUpdate
 
-    known, highest = metadata.partition_specs, metadata.last_partition_id or FIRST_FIELD - 1
-    numbers = {(f.source_id, str(f.transform)): (f.field_id, f.name) for s in known for f in s.fields}
-    names, fields = {f.name for s in known for f in s.fields}, []
+    specs, highest = metadata.partition_specs, metadata.last_partition_id or FIRST_FIELD - 1
+    numbers = {(f.source_id, str(f.transform)): (f.field_id, f.name) for s in specs for f in s.fields}
+    names, fields = {f.name for s in specs for f in s.fields}, []
     for term in layout_terms:
         source, transform = metadata.schema().find_field(term.column).field_id, _spelled(term)
         if (source, transform) not in numbers:
@@ -152,9 +152,9 @@ def partitioned_by(metadata: TableMetadata, layout_terms: Sequence[PartitionTerm
             names.add(numbers[source, transform][1])
         number, name = numbers[source, transform]
         fields.append({"source-id": source, "field-id": number, "transform": transform, "name": name})
-    spec_id = max(s.spec_id for s in known) + 1
+    spec_id = max(s.spec_id for s in specs) + 1
     spec = PartitionSpec.model_validate({"spec-id": spec_id, "fields": fields})
-    same = next((s.spec_id for s in known if s.fields == spec.fields), None)
+    same = next((s.spec_id for s in specs if s.fields == spec.fields), None)
     chosen = SetDefaultSpecUpdate.model_validate({"spec-id": spec_id if same is None else same})
     return (chosen,) if same is not None else (AddPartitionSpecUpdate(spec=spec), chosen)
 
