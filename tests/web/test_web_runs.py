@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+import time
+from datetime import datetime
+from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
-from web_world import Site, needs_browser, served, tab
+from web_world import WAIT, Site, needs_browser, served, tab
 
 from instep.events import RunEnded, TableFailed, TableLoaded
 
@@ -136,3 +140,67 @@ def test_a_run_is_read_without_scripts(shop: Site, browser: object) -> None:
         shop.store.events.add(TableLoaded("eu", run.id, "main.item", "upsert", 5, 4, 3, 2, 1))
         shown.click("text=Refresh >> nth=0")
         shown.wait_for_selector("#log >> text=table.loaded")
+
+
+TIMES = """() => [...document.querySelectorAll("time[datetime]")].map(
+  (one) => [one.dateTime, one.title, "clock" in one.dataset ? one.textContent : ""])"""
+
+
+def check_times(shown: Any, zone: str) -> int:
+    """Every time on the page is that of the zone, "" for UTC; answers how many there are."""
+    end = time.monotonic() + WAIT / 1000
+    while shown.input_value("#times") != ("local" if zone else "UTC"):  # until a swapped page has settled
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    times = shown.evaluate(TIMES)
+    for written, title, clock in times:
+        at = datetime.fromisoformat(written.replace("Z", "+00:00")).astimezone(ZoneInfo(zone or "UTC"))
+        offset = f"{at:%z}"
+        expected = f"{at:%Y-%m-%d %H:%M:%S} UTC{f'{offset[:3]}:{offset[3:]}' if zone else ''}"
+        assert (title, clock or title[11:19]) == (expected, title[11:19])
+    return len(times)
+
+
+@needs_browser
+@pytest.mark.server
+@pytest.mark.parametrize("zone", ["Asia/Kolkata", "America/St_Johns"])
+def test_times_are_those_of_the_chosen_zone_on_every_page(shop: Site, browser: object, zone: str) -> None:
+    with served(shop.app) as base, tab(browser, base, shop.token("viewer"), zone=zone) as opened:
+        shown = opened.open(f"/runs/{last_run(shop)}")
+        assert check_times(shown, "") > 3
+        shown.get_by_label("Times").select_option("local")
+        assert check_times(shown, zone) > 3
+        assert not opened.violations()
+        for address in ("Changes", "Connections", "Runs"):  # links that swap the page
+            shown.click(f"nav[aria-label=Main] a:has-text('{address}')")
+            shown.wait_for_selector(f"h1:has-text('{address}')")
+            check_times(shown, zone)
+        shown.reload()
+        assert check_times(shown, zone) > 1
+        shown.get_by_label("Times").select_option("UTC")
+        shown.reload()
+        assert check_times(shown, "") > 1
+
+
+@needs_browser
+@pytest.mark.server
+def test_times_that_come_while_a_run_is_watched_are_those_of_the_chosen_zone(shop: Site, browser: object) -> None:
+    run = shop.store.runs.claim("eu", "sync")
+    with served(shop.app) as base, tab(browser, base, shop.token("viewer"), zone="Asia/Kolkata") as opened:
+        shown = opened.open(f"/runs/{run.id}")
+        shown.get_by_label("Times").select_option("local")
+        shown.wait_for_selector("text=live")
+        before = shown.locator("#log time").count()
+        shop.store.events.add(TableFailed("eu", run.id, "main.place", "away"))
+        shown.wait_for_selector("#log >> text=error away")
+        assert shown.locator("#log time[data-clock]").count() == before + 1
+        assert check_times(shown, "Asia/Kolkata") > 1
+
+
+@needs_browser
+@pytest.mark.server
+def test_times_are_utc_without_scripts(shop: Site, browser: object) -> None:
+    with served(shop.app) as base, tab(browser, base, shop.token("viewer"), scripts=False) as opened:
+        shown = opened.open("/runs")
+        assert not shown.locator("#times").is_visible()
+        assert shown.locator("time[title$=' UTC']").count() == shown.locator("time").count() > 0

@@ -119,13 +119,16 @@ class Tab:
 
 
 @contextmanager
-def tab(browser: Any, base: str, token: str, *, theme: str = "light", scripts: bool = True) -> Iterator[Tab]:
+def tab(
+    browser: Any, base: str, token: str, *, theme: str = "light", scripts: bool = True, zone: str = ""
+) -> Iterator[Tab]:
     """Open a tab that is signed in; what must not happen is checked when it closes."""
     context = browser.new_context(
         viewport={"width": 1280, "height": 900},
         color_scheme=theme,
         java_script_enabled=scripts,
         reduced_motion="reduce",
+        timezone_id=zone or None,
         bypass_csp=False,
     )
     context.set_default_timeout(WAIT)

@@ -166,7 +166,7 @@ def moment(value: Any, now: datetime | None = None) -> Markup:
 def clock(value: str) -> Markup:
     """Return a moment as its time of day, with the exact time on hover and for programs."""
     at = datetime.fromisoformat(value.replace("Z", "+00:00")).astimezone(UTC)
-    return Markup('<time datetime="{}" title="{}">{}</time>').format(
+    return Markup('<time datetime="{}" title="{}" data-clock>{}</time>').format(
         value, f"{at:%Y-%m-%d %H:%M:%S} UTC", f"{at:%H:%M:%S}"
     )
 

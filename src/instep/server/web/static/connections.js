@@ -27,6 +27,10 @@ function lineOf(event) {
     const part = document.createElement(tag);
     part.textContent = text;
     if (tag === "span") part.className = `level ${level}`;
+    if (tag === "time") {
+      part.dateTime = event.at;
+      part.dataset.clock = "";
+    }
     line.append(part, " ");
   }
   line.append(shown.map(([name, value]) => `${name} ${typeof value === "object" ? JSON.stringify(value) : value}`).join(", "));
@@ -58,6 +62,7 @@ function follow() {
     if (event.data.run !== log.dataset.logRun) return;
     log.querySelector("[data-log-empty]")?.remove();
     log.append(lineOf(event));
+    document.dispatchEvent(new CustomEvent("instep:times"));
     while (log.children.length > MOST_LINES) log.firstChild.remove();
     filterLog();
     log.scrollTop = log.scrollHeight;

@@ -109,16 +109,48 @@ document.addEventListener("change", (event) => {
   if (event.target.matches("[data-submit]")) event.target.form.requestSubmit();
 });
 
-// Times are UTC on hover; this browser's zone is added.
-function localTimes(part) {
-  for (const one of part.querySelectorAll("time[datetime]")) {
-    const at = new Date(one.dateTime);
-    if (!one.dataset.local && !Number.isNaN(at.valueOf())) {
-      one.dataset.local = "1";
-      one.title = [one.title, `here ${at.toLocaleString()}`].filter(Boolean).join(" · ");
-    }
+// Times are those of UTC or of this browser's zone, as a person has chosen; the choice stays in this browser.
+const TIMES = "instep-times";
+
+function areLocal() {
+  try {
+    return localStorage.getItem(TIMES) === "local";
+  } catch {
+    return false;  // it stores nothing
   }
 }
+
+function exactly(at, local) {
+  if (!local) return `${at.toISOString().slice(0, 19).replace("T", " ")} UTC`;
+  const minutes = -at.getTimezoneOffset();
+  const two = (number) => String(number).padStart(2, "0");
+  const offset = `${minutes < 0 ? "-" : "+"}${two(Math.floor(Math.abs(minutes) / 60))}:${two(Math.abs(minutes) % 60)}`;
+  return `${exactly(new Date(at.valueOf() + minutes * 60000), false).slice(0, 19)} UTC${offset}`;
+}
+
+function showTimes() {
+  const local = areLocal();
+  for (const one of document.querySelectorAll("time[datetime]")) {
+    const at = new Date(one.dateTime);
+    if (Number.isNaN(at.valueOf())) continue;
+    one.title = exactly(at, local);
+    if ("clock" in one.dataset) one.textContent = one.title.slice(11, 19);
+  }
+  const choice = document.getElementById("times");
+  if (choice) choice.value = local ? "local" : "UTC";
+}
+
+document.addEventListener("change", (event) => {
+  if (event.target.id !== "times") return;
+  try {
+    localStorage.setItem(TIMES, event.target.value);
+  } catch {
+    // it stores nothing, and goes on with UTC
+  }
+  showTimes();
+});
+document.addEventListener("instep:times", showTimes);  // there are new ones
+window.addEventListener("storage", (event) => event.key === TIMES && showTimes());
 
 // Times ago grow while a page stands open.
 function ago(at) {
@@ -172,9 +204,9 @@ document.addEventListener("htmx:beforeSwap", (event) => {
   left = at && at !== document.body && event.detail.target.contains(at) ? { ...signature(at), path: window.location.pathname } : null;
 });
 
-localTimes(document);
+showTimes();
 document.addEventListener("htmx:afterSettle", (event) => {
-  localTimes(document);
+  showTimes();
   const was = left;
   if (event.detail.elt === document.body) {
     const same = was?.names[0] && was.path === window.location.pathname ? document.getElementById(was.names[0]) : null;
