@@ -20,7 +20,6 @@ from instep.cli.text import text_of
 from instep.errors import InstepError, argument
 from instep.operations.queries.work import ListStatus
 from instep.operations.values import duration_text
-from instep.suggest import stays_in_clear
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
@@ -94,6 +93,8 @@ _SWITCHED = {"on": "was re-enabled", "off": "was disabled"}
 
 def _then(connection: str, one: dict[str, Any]) -> str:
     if one["is"] == "retained":
+        from instep.suggest import stays_in_clear
+
         return f"is to be hashed: {stays_in_clear(connection, one['column'])}"
     if one["is"] == "waiting":
         return "will be hashed; existing rows stay in clear until its new type is approved and loaded"
