@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from instep.errors import InstepError
+from instep.errors import InstepError, ReadError
 from instep.sources.base import CursorRange
 from instep.sources.postgres import snapshot as module
 from instep.sources.postgres.connect import conninfo
@@ -53,3 +53,16 @@ def test_what_is_gone_or_in_use_is_left_to_its_own_turn(postgres: Database) -> N
         assert set(snapshot._stored) == {("public", "a"), ("public", "b")}
         with pytest.raises(InstepError, match="gone"):
             snapshot.chunks(reads["gone"], "t", CursorRange())
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_table_that_was_replaced_since_is_not_read(postgres: Database, together: bool) -> None:
+    """Its name is that of a table which the read point does not have: it would be read without rows."""
+    postgres.execute("CREATE TABLE a (id int); INSERT INTO a VALUES (1)")
+    with PostgresSource(postgres.config).snapshot() as snapshot:
+        [read] = map(accept, snapshot.discover().catalog.tables)
+        postgres.execute("DROP TABLE a; CREATE TABLE a (id int); INSERT INTO a VALUES (1)")
+        if together:
+            snapshot.look_up([read.source.ref])
+        with pytest.raises(ReadError, match=r"public\.a: was replaced while it was being read"):
+            snapshot.chunks(read, "t", CursorRange())

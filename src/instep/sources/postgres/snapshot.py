@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from instep.errors import ReadError
 from instep.project.sections.databases import PostgresSourceSection
 from instep.schema.catalog.catalog import Catalog, Column
 from instep.schema.catalog.types import DataType
@@ -95,6 +96,8 @@ class PostgresSnapshot:
         with translated(self._config, read.source.path):
             ref = read.source.ref
             stored = self._stored.get(ref) or self._ask(lambda: storage(self._connection, *ref))
+            if not stored:  # its name is another table's now, which did not exist at this read point
+                raise ReadError(f"{read.source.path}: was replaced while it was being read", hint="sync again")
             query_parts = parts(stored, self._connection.info.server_version)
             if limit and len(query_parts) > 1 and self._finds(read, limit):
                 query_parts = parts(stored[:1], 0)
