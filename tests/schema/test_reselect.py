@@ -12,6 +12,7 @@ from instep.schema.planning.projection import (
     ColumnRead,
     LoadedColumn,
     TableRead,
+    deselected_columns,
     is_read_again,
     left_out,
     loaded_columns,
@@ -59,11 +60,22 @@ def test_nothing_is_known_of_a_table_that_was_never_loaded() -> None:
 def test_what_is_left_out_keeps_the_values_that_it_had() -> None:
     [first] = loaded_columns(read(HASHED))
     assert first == LoadedColumn("a", "1", read=True, hashed=True, type="string")
-    [later] = loaded_columns(read(OFF), (first,))
+    off = replace(read(OFF), table=Table("s", "t", (Column("id", String(), key=1), Column("a", String(), id="1"))))
+    [later] = loaded_columns(off, (first,))
     assert later == LoadedColumn("a", "1", read=False, hashed=True, type="string")
     assert left_out(read(OFF), (first,)) == (later,)
     assert left_out(read(HASHED), (first,)) == (first,)
     assert [t.what for t in reselected_columns(read(READ), (later,))] == ["clear"]
+
+
+def test_without_a_key_a_load_of_all_rows_keeps_none() -> None:
+    [first] = loaded_columns(read(READ))
+    off = replace(read(OFF), columns=(ColumnRead(Column("a", String(), id="1"), None, off=True),))
+    assert deselected_columns(off, (first,)) == ("a",)
+    assert loaded_columns(off, (first,), whole=False) == (replace(first, read=False),)
+    after = loaded_columns(off, (first,))
+    assert deselected_columns(off, after) == ()
+    assert [t.what for t in reselected_columns(read(READ), after)] == ["on"]
 
 
 def test_hashes_wait_for_their_type() -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from into_world import world_into
 
 from instep.project.sections.tables import TableSettings
+from instep.schema.planning.projection import DESELECTED
 from instep.schema.policy.policy import Rule
+from instep.schema.selection.selection import Selection
 from sync_world import MakeWorld, World, cursor, preset
 
 pytestmark = pytest.mark.drawn(1)
@@ -121,3 +125,53 @@ def test_another_salt_is_refused_where_rows_would_be_there_twice(
     world.salt = salt
     assert world.statuses(world.sync()) == {"t": "done"}
     assert world.rows("t") == before
+
+
+def left_out(world: World, key: str, **settings: Any) -> World:
+    """A loaded table one of whose columns is not selected any more."""
+    world.settings["t"] = TableSettings(**settings)
+    world.run(f"CREATE TABLE t (id INTEGER {key}, a TEXT, n INTEGER)", "INSERT INTO t VALUES (1, 'x', 1), (2, 'y', 2)")
+    world.sync()
+    world.selection = Selection(off=frozenset({"main.t.a"}))
+    world.run("INSERT INTO t VALUES (3, 'z', 3)", "UPDATE t SET n = 9 WHERE id = 1", "DELETE FROM t WHERE id = 2")
+    return world
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("into", ["iceberg", "delta", "duckdb", "postgres"])
+@pytest.mark.parametrize("how", ["backfill", "full", "full_refresh"])
+def test_a_column_that_is_left_out_keeps_its_values_by_key(
+    make_world: MakeWorld, request: pytest.FixtureRequest, into: str, how: str
+) -> None:
+    settings = {"mode": how} if how == "full_refresh" else {"deletes": "hard"}
+    world = left_out(world_into(make_world, request, "sqlite", into), "PRIMARY KEY", **settings)
+    if how == "backfill":
+        world.store.backfills.request("shop", ("main", "t"), why="asked for")
+        world.sync(tables=frozenset(["main.t"]), kind="backfill")
+    world.sync(full=how == "full")
+    assert world.rows("t") == [(1, "x", 9), (3, None, 3)]
+
+
+@pytest.mark.parametrize("mode", ["auto", "append"])
+def test_without_a_key_its_values_go_with_a_note(make_world: MakeWorld, mode: str) -> None:
+    world = left_out(make_world("sqlite"), "", mode=mode, cursor="id" if mode == "append" else "")
+    assert world.preview().partial == ((f"main.t.a: {DESELECTED}",) if mode == "auto" else ())
+    assert len(world.sync(full=True).notes) == 1
+    assert world.rows("t") == [(1, None, 9), (3, None, 3)]
+    assert world.preview().partial == world.sync(full=True).notes == (), "there is nothing more to lose"
+    world.selection = Selection()
+    world.sync(full=True)
+    assert world.rows("t") == [(1, "x", 9), (3, "z", 3)]
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("key", ["", "PRIMARY KEY"])
+def test_another_column_of_the_name_is_no_decision(make_world: MakeWorld, key: str) -> None:
+    """The source has a column of that name again, and it is another one."""
+    world = make_world("postgres", policy=preset("approve"))
+    world.settings["t"] = TableSettings(mode="full_refresh")
+    world.run(f"CREATE TABLE t (id int {key}, kept int)", "INSERT INTO t VALUES (1, 10), (2, 20)")
+    world.sync()
+    world.run("ALTER TABLE t DROP COLUMN kept", "ALTER TABLE t ADD COLUMN kept date")
+    assert world.statuses(world.sync()) == {"t": "done" if key else "failed"}
+    assert world.rows_at(("shop", "t"), "id", "kept") == KEPT

@@ -26,6 +26,8 @@ class ColumnRead:
     column: Column
     source: Column | None
     hashed: bool = False
+    off: bool = False
+    """The source has it, and it is not selected."""
 
 
 @dataclass(frozen=True)
@@ -165,11 +167,12 @@ def loaded_columns(
     filled: Collection[str] = (),
     undecided: Collection[str] = (),
 ) -> tuple[LoadedColumn, ...]:
-    """Return the columns after a load of this read. One that is left out keeps the values that it had. `whole`: the
-    load had every row; the columns `filled` have a value in every row anyway. Of the columns `undecided` (see
+    """Return the columns after a load of this read. One that is left out keeps the values that it had, by key. `whole`:
+    the load had every row; the columns `filled` have a value in every row anyway. Of the columns `undecided` (see
     `reselected_columns`) it stays on record what the source's type was."""
     full = {c.column.name for c in read.columns} if whole or not before else filled
-    after = [_loaded(column, before, column.column.name not in full) for column in read.columns]
+    lost = whole and not read.table.key
+    after = [_loaded(column, before, column.column.name not in full, lost=lost) for column in read.columns]
     if whole:
         return tuple(after)
     return tuple(_as_before(c, before) if c.name in undecided else c for c in after)
@@ -186,8 +189,10 @@ def _holds_hashes(column_read: ColumnRead) -> bool:
     return column_read.hashed and column_read.column.type == String()
 
 
-def _loaded(column_read: ColumnRead, before: Sequence[LoadedColumn], some: bool) -> LoadedColumn:
+def _loaded(column_read: ColumnRead, before: Sequence[LoadedColumn], some: bool, *, lost: bool = False) -> LoadedColumn:
     column, old = column_read.column, _known(before, column_read.column)
+    if lost:
+        old = None
     if column_read.source is not None:
         partial = some and (old is None or old.partial or not old.read)
         outdated = partial and old is not None and (old.outdated or (not old.read and bool(old.type)))
@@ -195,6 +200,15 @@ def _loaded(column_read: ColumnRead, before: Sequence[LoadedColumn], some: bool)
         return LoadedColumn(column.name, column.id, True, _holds_hashes(column_read), *kinds, partial, outdated)
     old = old or LoadedColumn("", hashed=_holds_hashes(column_read))
     return replace(old, name=column.name, id=column.id, read=False)
+
+
+DESELECTED = "left out, and without a key a load of all rows cannot carry its values on: they become NULL"
+
+
+def deselected_columns(read: TableRead, before: Sequence[LoadedColumn]) -> tuple[str, ...]:
+    """Return the columns that are not selected any more, and of which the table has values."""
+    out = (c.column for c in read.columns if c.off)
+    return tuple(c.name for c in out if (old := _known(before, c)) is not None and old.type)
 
 
 def left_out(read: TableRead, before: Sequence[LoadedColumn]) -> tuple[LoadedColumn, ...]:

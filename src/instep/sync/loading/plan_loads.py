@@ -12,7 +12,7 @@ from instep.model import Run, TableRun
 from instep.schema.catalog.catalog import Table
 from instep.schema.changes.describe import ColumnNarrowed, ColumnRetyped, ColumnWidened, DestinationDrifted, key
 from instep.schema.planning.naming import destination_ref
-from instep.schema.planning.projection import TableRead
+from instep.schema.planning.projection import LoadedColumn, TableRead
 from instep.schema.policy.policy import Decision
 from instep.sources.base import CursorRange, Definitions, Snapshot
 from instep.stage.key_hashes import KeyCounter
@@ -229,7 +229,8 @@ class LoadPass:
         if load.table.history and state is not None:
             load = replace(load, action="merge")
         elif not rebuild:
-            load = merge_instead_of_overwrite(load, state, drop_retained=self.scope.drop_retained)
+            loaded = self.recorded.get(read.table.ref, ())
+            load = merge_instead_of_overwrite(load, state, drop_retained=self.scope.drop_retained, loaded=loaded)
         for note in load.notes:
             self.outcome.note(f"{read.table.path}: {note}")
         return replace(load, folder=folder(self.run.id, self.attempt), serves=serves, read_at=self.read_at), state
@@ -245,9 +246,9 @@ class LoadPass:
         return self.context.store.backfills.waiting(self.context.name)
 
     @cached_property
-    def recorded(self) -> Collection[Ref]:
-        """The tables whose last load is on record."""
-        return self.context.store.loaded.of(self.context.name).keys()
+    def recorded(self) -> Mapping[Ref, Sequence[LoadedColumn]]:
+        """The columns of the tables whose last load is on record."""
+        return self.context.store.loaded.of(self.context.name)
 
     def _on_invalid_value(self, table: Table, decided: InvalidValue) -> InvalidValue:
         """Return the handling of invalid values: the table's setting, or that of the decisions if it is the default."""

@@ -15,7 +15,7 @@ from instep.project.sections.tables import TableSettings
 from instep.schema.catalog.catalog import Table
 from instep.schema.catalog.promotion import same_order
 from instep.schema.planning.overflow import dropped_extras
-from instep.schema.planning.projection import ColumnRead, TableRead
+from instep.schema.planning.projection import DESELECTED, ColumnRead, LoadedColumn, TableRead, deselected_columns
 from instep.sources.base import CursorRange, Snapshot
 from instep.sources.log import ChangedKeys, ChangeLog
 from instep.sources.stream import TableCounts
@@ -250,25 +250,26 @@ def cursor_went_back(now: str, before: str) -> bool:
         return now < before
 
 
-def _is_gone(load: Load, column_read: ColumnRead) -> bool:
-    """Return whether the source has dropped a column, and nobody has decided yet what becomes of its values."""
-    return (
-        column_read.source is None
-        and not column_read.column.retained
-        and column_read.column.name not in load.read.source.by_name
-    )
+def _is_gone(column_read: ColumnRead) -> bool:
+    """Return whether the source has dropped a column, and nobody has decided yet what becomes of its values. Another
+    one may have its name."""
+    return column_read.source is None and not column_read.column.retained and not column_read.off
 
 
-def merge_instead_of_overwrite(load: Load, state: LoadState | None, *, drop_retained: bool) -> Load:
-    """Turn an overwrite that would lose values of columns or rows that the source has dropped into a merge by key,
-    or refuse it. A table that was never loaded has nothing to lose."""
+def merge_instead_of_overwrite(
+    load: Load, state: LoadState | None, *, drop_retained: bool, loaded: Sequence[LoadedColumn] = ()
+) -> Load:
+    """Turn an overwrite that would lose values of columns or rows that the source has dropped, or of columns that are
+    left out since they were `loaded`, into a merge by key, or refuse it. A table that was never loaded has nothing to
+    lose."""
     if load.action != "overwrite" or state is None:
         return load
+    out = deselected_columns(load.read, loaded)
     lost = [c.name for c in load.table.columns if c.retained]
-    undecided = [column.column.name for column in load.read.columns if _is_gone(load, column)]
+    undecided = [column.column.name for column in load.read.columns if _is_gone(column)]
     only_here = dropped_extras(load.table, load.read.source)
     left = load.choice.deletes == "ignore" or (load.choice.deletes == "soft" and state.deleted)
-    if load.table.key and (lost or undecided or only_here or (load.choice.mode == "upsert" and left)):
+    if load.table.key and (lost or undecided or only_here or out or (load.choice.mode == "upsert" and left)):
         # A mode that lays the table down anew deletes nothing itself: the merge in its place has to.
         deletes = "hard" if load.choice.mode == "full_refresh" else load.choice.deletes
         return replace(load, action="merge", complete=True, choice=replace(load.choice, deletes=deletes))
@@ -283,6 +284,8 @@ def merge_instead_of_overwrite(load: Load, state: LoadState | None, *, drop_reta
             f"a full refresh of {load.table.path} would lose the values of {', '.join(lost)}, which the source dropped",
             hint="pass --drop-retained to drop them",
         )
+    if out and load.choice.mode != "full_refresh":  # a plan has said so of the others
+        load = replace(load, notes=(*load.notes, f"{', '.join(out)}: {DESELECTED}"))
     if only_here:
         note = f"the source has dropped {', '.join(only_here)} before a decision: without a key the values are lost"
         return replace(load, notes=(*load.notes, note))

@@ -72,7 +72,7 @@ def _column(chosen: SelectionSides, read: TableRead, column_read: ColumnRead) ->
         return column_read
     names = ((chosen.before, read.table, column_read.column.name), (chosen.now, read.source, column_read.source.name))
     if not all(_is_on(selection, table, column_read, name) for selection, table, name in names):
-        return replace(column_read, source=None)
+        return replace(column_read, source=None, off=True)
     return replace(column_read, hashed=any(hashed(s, table.ref, name) for s, table, name in names))
 
 

@@ -18,11 +18,13 @@ from instep.errors import Blocked, argument
 from instep.schema.catalog.catalog import Catalog, Table
 from instep.schema.changes.kinds import ColumnAdded, ColumnRetyped, ColumnWidened
 from instep.schema.planning.projection import (
+    DESELECTED,
     LoadedColumn,
     LoadedRules,
     ReselectedColumn,
     TableRead,
     clear_retained_columns,
+    deselected_columns,
     is_read_again,
     left_out,
     loaded_columns,
@@ -239,6 +241,10 @@ def reselected_notes(context: SyncContext, detection: DetectionResult) -> Iterat
     for ref, why in _reruled(context, reads, rules):
         if ref in loaded and ref not in whole and ref not in refused:
             yield f"{paths[ref]}: {why}, so a sync reads the whole table"
+    for read in reads:
+        if mode_name(read.table, context.settings(read.table)) == "full_refresh" and not read.table.key:
+            for name in deselected_columns(read, loaded.get(read.table.ref, ())):
+                yield f"{read.table.path}.{name}: {DESELECTED}"
     for column in _reenabled_columns(context, detection, reads, loaded):
         if column.table.ref not in whole and (text := _text(context, column)):
             yield f"{column.path}: {text}"
