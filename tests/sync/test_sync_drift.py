@@ -9,8 +9,12 @@ import pytest
 from pyiceberg.types import LongType, StringType
 
 from events.shows import shows
+from instep.errors import Blocked
+from instep.model import Review
 from instep.schema.policy.policy import Rule
-from sync_world import MakeWorld, World, preset
+from instep.sync.schema_changes import declare_column_rename
+from instep.sync.schema_changes.undo import apply_undo, find, prepare
+from sync_world import MakeWorld, World, cursor, preset
 
 Edit = Callable[[Any], object]
 
@@ -176,3 +180,47 @@ def test_a_column_that_somebody_added_stops_nothing(make_world: MakeWorld) -> No
     assert world.sync().status == "done"
     assert world.rows("t") == [(1, 10), (2, 20)]
     assert len(drift(world)) == 1
+
+
+@pytest.fixture
+def dropped(world: World) -> World:
+    """Two loaded tables with an applied change each; somebody has dropped a column of the one with a cursor."""
+    world.settings["t"] = cursor("n")
+    world.run("CREATE TABLE t (id int PRIMARY KEY, n int, v text)", "INSERT INTO t VALUES (1, 1, 'a'), (2, 2, 'b')")
+    world.run("CREATE TABLE u (id int PRIMARY KEY)")
+    world.sync()
+    world.run("ALTER TABLE t ADD COLUMN x int", "ALTER TABLE u ADD COLUMN x int", "ALTER TABLE t RENAME v TO w")
+    world.sync()
+    by_hand(world, lambda update: update.delete_column("w"))
+    return world
+
+
+def applied(world: World, kind: str, table: str) -> Review:
+    (found,) = (r for r in world.store.reviews.find("shop", ("applied",)) if (r.kind, r.table[1]) == (kind, table))
+    return found
+
+
+def test_an_undo_elsewhere_leaves_it_to_its_review(dropped: World) -> None:
+    """It would come back empty, and no cursor tells that rows lack its values."""
+    context = dropped.context
+    made = prepare(context, find(context, applied(dropped, "column.added", "u").id))
+    assert "t" not in {s.table[1] for s in made.plan.steps}
+    apply_undo(context, made, ("*",))
+    assert "w string" not in columns(dropped)
+    dropped.sync()
+    assert "column w is gone" in drift(dropped)[0]
+    dropped.answer("approved", "destination.drifted")
+    dropped.sync()
+    assert dropped.rows("t", "id", "w") == [(1, "a"), (2, "b")]
+
+
+def test_an_undo_in_it_waits_for_the_answer(dropped: World) -> None:
+    context = dropped.context
+    with pytest.raises(Blocked, match="column w is gone"):
+        prepare(context, find(context, applied(dropped, "column.added", "t").id))
+
+
+def test_a_declared_rename_in_it_waits_for_the_answer(dropped: World) -> None:
+    dropped.run("ALTER TABLE t DROP COLUMN x", "ALTER TABLE t ADD COLUMN y int")
+    with pytest.raises(Blocked, match="column w is gone"):
+        declare_column_rename.prepare(dropped.context, "public.t.x", "public.t.y")

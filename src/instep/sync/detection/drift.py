@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from instep.errors import DestinationError
+from instep.errors import Blocked, DestinationError
 from instep.model import Review
 from instep.schema.catalog.catalog import Catalog, Table
 from instep.schema.changes.describe import Change, ColumnAdded, DestinationDrifted, change_from_dict
@@ -68,6 +68,22 @@ def compare(context: SyncContext, accepted: Catalog) -> Drift:
     left = _existed(context, {ref: (table, existing.get(refs[ref])) for ref, table in left.items()})
     pairs = {ref: differences(table, existing.get(refs[ref]), context.naming.prefix) for ref, table in left.items()}
     return Drift({ref: changed for ref, changed in pairs.items() if changed}, left)
+
+
+def require_as_left(context: SyncContext, tables: Iterable[Table]) -> None:
+    """Raise Blocked if somebody has changed one of these accepted tables at the destination, so that a plan for it
+    would bring columns back without their values."""
+    for ref, changed in compare(context, Catalog.of(tables)).differences.items():
+        if any(d.what not in LOADABLE for d in changed):
+            raise changed_at_destination(ref, changed)
+
+
+def changed_at_destination(ref: Ref, changed: tuple[Difference, ...]) -> Blocked:
+    """Return the refusal to change a table that somebody else has changed."""
+    return Blocked(
+        f"{'.'.join(filter(None, ref))}: {_why(changed)}",
+        hint="run `instep detect`, answer that change (`instep changes list`), and sync first",
+    )
 
 
 def _existed(context: SyncContext, pairs: Mapping[Ref, tuple[Table, Table | None]]) -> dict[Ref, Table]:

@@ -44,6 +44,7 @@ from instep.suggest import did_you_mean
 from instep.sync.claim import claimed
 from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.detect import detect_if_changed
+from instep.sync.detection.drift import require_as_left
 from instep.sync.schema_changes import declare_table_rename as of_tables
 from instep.sync.schema_changes.apply import apply_plan
 from instep.sync.schema_changes.declare_table_rename import (
@@ -101,6 +102,7 @@ def prepare(context: SyncContext, old: str, new: str) -> ColumnRenamePlan:
         raise Blocked(f"table {table.path} is called {source.path} now", hint="decide about its rename first")
     where, fresh = _column(Catalog.of([source]), new, "at the source")
     _check_pending(context, table, column)
+    require_as_left(context, [table])
     interim = _check(context, table, column, where, fresh, detection.discovery.silent.get(source.ref, frozenset()))
     rename_plan, after = _plan(context, detection.accepted, table, column, fresh, interim)
     empty, stale = _empty(context, table, column), _is_stale(context, table, column)

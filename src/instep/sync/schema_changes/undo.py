@@ -34,6 +34,7 @@ from instep.schema.changes.describe import (
     reverse,
     table_of,
 )
+from instep.schema.changes.diff import LOADABLE
 from instep.schema.planning.naming import destination_ref
 from instep.schema.planning.plan import Plan, desired, plan
 from instep.schema.planning.step import RewriteColumn, Step, UndropColumn, step
@@ -43,6 +44,7 @@ from instep.store.catalogs.renames import Undo
 from instep.sync.claim import claimed
 from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.detect import record, redetect_from_store
+from instep.sync.detection.drift import changed_at_destination, compare
 from instep.sync.detection.table_renames import TableRenames
 from instep.sync.journal import Journal, applied_by, journal
 from instep.sync.schema_changes.apply import execute_steps, follow
@@ -179,6 +181,7 @@ def _prepare(context: SyncContext, reviews: Sequence[Review]) -> UndoPlan:
     existing = context.destination.schema.inspect(sorted(refs))
     capabilities, prefix = context.destination.capabilities, context.naming.prefix
     plan_back = plan(undoing.decisions, now, undoing.after, existing, target, capabilities, prefix=prefix)
+    plan_back = _without_drifted(context, plan_back, undoing, now)
     if plan_back.refused:
         ref, why = next(iter(plan_back.refused.items()))
         raise IllegalChange(f"{'.'.join(ref)} cannot be taken back: {why}", hint="the destination has not been touched")
@@ -192,6 +195,23 @@ def _prepare(context: SyncContext, reviews: Sequence[Review]) -> UndoPlan:
         (*limits, *_limits(undoing), *_shown(context, undoing)),
         undoing.left,
     )
+
+
+def _without_drifted(context: SyncContext, plan_back: Plan, undoing: UndoPreview, now: Catalog) -> Plan:
+    """Return the plan without steps in tables that somebody has changed at the destination: what becomes of them is
+    decided, and their rows are read again, where a detection finds it. Raises Blocked if the undo is about one."""
+    drift = compare(context, now)
+    changed = {ref for ref, table in now.by_ref.items() if undoing.after.by_ref.get(ref) != table}
+    changed |= {ref for ref, _ in (*undoing.undropped.values(), *undoing.narrowed.values())}
+    for ref, differences in drift.differences.items():
+        if any(d.what not in LOADABLE for d in differences) and ref in changed:
+            raise changed_at_destination(ref, differences)
+    drifted = drift.differences.keys() - changed
+    others = {destination_ref(now.by_ref[ref], context.naming): drift.left[ref] for ref in drifted}
+    target = plan_back.target
+    for table in others.values():
+        target = target.put(table)
+    return replace(plan_back, steps=tuple(s for s in plan_back.steps if s.table not in others), target=target)
 
 
 def _tables(context: SyncContext, undoing: UndoPreview) -> Iterator[Table]:
