@@ -20,11 +20,12 @@ from instep.schema.catalog.catalog import Column
 from instep.schema.catalog.types import DataType, Int, String, parse
 from instep.schema.policy.policy import Policy
 from instep.schema.policy.presets import PRESETS
-from instep.schema.selection.selection import Selection, patterns
+from instep.schema.selection.selection import patterns
 from instep.sync.detection.detect import detect_if_changed, record
 from instep.sync.operations import set_key as rekey
 from instep.sync.progress import SyncReport
 from instep.sync.quarantine.replay import replay
+from instep.sync.schema_changes import declare_column_rename, declare_table_rename
 from instep.sync.schema_changes.backfill_plan import check_columns
 from instep.sync.schema_changes.evolve import evolve, preview
 from instep.sync.schema_changes.undo import apply_undo, find, prepare
@@ -38,6 +39,12 @@ N = st.integers(0, 11)
 TYPES = tuple(map(parse, ("int32", "int64", "string(5)", "string", "decimal(10,2)")))
 WIDER = {"int32": "int64", "string(5)": "string", "decimal(10,2)": "decimal(12,2)"}
 COLUMNS, TABLES = tuple("abcdef"), ("t", "u", "k", "v", "w")
+SETTINGS = (
+    TableSettings(),
+    TableSettings(deletes="hard"),
+    TableSettings(mode="full_refresh"),
+    TableSettings(history=True),
+)
 CURSORED = "u"
 """The table with a cursor: every change of a row moves it, as users promise who name one."""
 
@@ -288,7 +295,53 @@ class Machine(RuleBasedStateMachine):
     @rule(n=N)
     def exclude_table(self, n: int) -> None:
         chosen = patterns([f"re:main\\.{pick(TABLES, n)}"]) if n % 2 else ()
-        self.world.selection = Selection(exclude_tables=chosen)
+        self.world.selection = replace(self.world.selection, exclude_tables=chosen)
+
+    @rule(n=N, c=N)
+    def leave_out(self, n: int, c: int) -> None:
+        """A column is left out, or taken in again: then rows that do not change may keep old values."""
+        if (found := self.column(n, c)) is not None:
+            self.spoil(*found)
+            chosen = self.world.selection
+            self.world.selection = replace(chosen, off=chosen.off ^ {f"main.{found[0].table.name}.{found[1]}"})
+
+    @rule(n=N, c=N)
+    def hash_column(self, n: int, c: int) -> None:
+        """A column is hashed, or shown in clear again."""
+        if (found := self.column(n, c)) is not None:
+            chosen = self.world.selection
+            self.world.selection = replace(chosen, masked=chosen.masked ^ {f"main.{found[0].table.name}.{found[1]}"})
+
+    @rule(n=N, k=N)
+    def set_table(self, n: int, k: int) -> None:
+        """Another way to load a table, or what becomes of deleted rows."""
+        if (name := pick(TABLES, n)) is not None:
+            cursor = {"cursor": "at"} if name == CURSORED else {}
+            self.world.settings[name] = SETTINGS[k % len(SETTINGS)].model_copy(update=cursor)
+
+    @rule(n=N, c=N, k=N)
+    def declare_rename(self, n: int, c: int, k: int) -> None:
+        """Somebody says that a column which stays behind is one that the source has now."""
+        table = pick([t for t in self.world.store.accepted.catalog(NAME).tables if not t.retained], n)
+        old = pick([x for x in table.columns if x.retained], c) if table else None
+        source = self.database.tables.get(table.name) if table else None
+        new = pick([x.name for x in source.table.columns], k) if source else None
+        if table is None or source is None or old is None or new is None:
+            return
+        self.spoil(source, new)
+        with suppress(InstepError):
+            made = declare_column_rename.prepare(self.world.context, f"{table.path}.{old.name}", f"{table.path}.{new}")
+            declare_column_rename.carry_out(self.world.context, made)
+
+    @rule(n=N, k=N)
+    def declare_table_rename(self, n: int, k: int) -> None:
+        """Somebody says that a table which stays behind is one that the source has now."""
+        old = pick([t for t in self.world.store.accepted.catalog(NAME).tables if t.retained], n)
+        new = pick([name for name in sorted(self.database.tables) if name != CURSORED], k)
+        if old is not None and new is not None:
+            with suppress(InstepError):
+                made = declare_table_rename.prepare(self.world.context, old.path, f"main.{new}")
+                declare_table_rename.carry_out(self.world.context, made)
 
     @rule(n=N)
     def approve(self, n: int) -> None:

@@ -14,8 +14,9 @@ from instep.destinations.base import Ref
 from instep.events import ChangeDetected, RenameSuspected
 from instep.model import Review
 from instep.schema.catalog.catalog import Column, Table
-from instep.schema.catalog.types import DataType
+from instep.schema.catalog.types import DataType, String
 from instep.stage.casts.cast import cast
+from instep.stage.conform import hashed
 from instep.store.history.events import LoggedEvent
 from instep.sync.progress import SyncReport
 from memory.arrow import arrow_type
@@ -42,14 +43,19 @@ def source_column(column: Column, source: Table) -> Column | None:
     return source.by_name.get(column.name)
 
 
-def expected(table: Table, held: MemoryTable) -> list[dict[str, Any]]:
+def expected(table: Table, held: MemoryTable, hashes: set[tuple[Any, str]]) -> list[dict[str, Any]]:
     """The source's rows as the accepted table has them, by destination name; columns without a source are left out.
     A value that does not fit is NULL, a row without its key is not there."""
     named: dict[str, list[Any]] = {}
     rows = held.named()
     for column in table.live:
         if (source := source_column(column, held.table)) is not None:
-            named[column.alias] = fitted([r[source.name] for r in rows], source.type, column.type)
+            values = [r[source.name] for r in rows]
+            if (table.ref, column.name) in hashes:
+                values = hashed(pa.array(values, arrow_type(source.type)), source.type, b"salt").to_pylist()
+                named[column.alias] = values
+            else:
+                named[column.alias] = fitted(values, source.type, column.type)
     keys = [table.by_name[k].alias for k in table.key]
     found = [dict(zip(named, values, strict=True)) for values in zip(*named.values(), strict=True)]
     return [row for row in found if all(row.get(k) is not None for k in keys)]
@@ -62,7 +68,7 @@ def fitted(values: list[Any], before: DataType, after: DataType) -> list[Any]:
 
 
 def standing(rows: Iterable[Row]) -> list[Row]:
-    return [row for row in rows if not row.get(DELETED)]
+    return [row for row in rows if not row.get(DELETED) and row.get("_instep_current", True)]
 
 
 def counted(rows: Iterable[Row], columns: Iterable[str]) -> Counter[tuple[Any, ...]]:
@@ -80,11 +86,29 @@ def check_converged(world: World, report: SyncReport, loose: Mapping[str, set[st
         table = accepted.by_ref[run.table]
         held = paired(world, table)
         assert held is not None, f"{table.path} is done and not at the source"
-        wanted = _as_kept(world, table, expected(table, held))
-        read = [c for c in table.live if source_column(c, held.table)]
+        hashes, out = chosen(world, table, held.table)
+        wanted = _as_kept(world, table, expected(table, held, hashes))
+        read = [c for c in table.live if source_column(c, held.table) and c.name not in out]
         columns = [c.alias for c in read if c.name not in loose.get(table.name, ())]
         there, due = counted(standing(world.rows(table)), columns), counted(wanted, columns)
         assert there == due, f"{table.path} {columns} lacks {[*(due - there)]} and has {[*(there - due)]}"
+
+
+def chosen(world: World, table: Table, source: Table) -> tuple[set[tuple[Any, str]], set[str]]:
+    """The hashed columns, and those that are left out or whose hashing somebody has to decide about."""
+    selection, hashes, out = world.selection, set(), set()
+    asked = {r.column for r in world.store.reviews.find(NAME, ("open", "rejected", "ignored")) if r.table == table.ref}
+    for column in table.live:
+        if (there := source_column(column, source)) is None:
+            continue
+        paths = {f"{table.path}.{column.name}", f"{source.path}.{there.name}"}
+        if paths & selection.off:
+            out.add(column.name)
+        if paths & selection.masked:
+            hashes.add((table.ref, column.name))
+            if asked & {column.name, there.name} or not isinstance(column.type, String):
+                out.add(column.name)
+    return hashes, out
 
 
 def _as_kept(world: World, table: Table, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -172,7 +196,9 @@ def check_doubled(world: World) -> None:
             continue
         keys = [held.ids[k] for k in held.table.key]
         if keys:
-            found = Counter(tuple(row.get(k) for k in keys) for row in held.rows)
+            current = held.ids.get("_instep_current")
+            rows = [row for row in held.rows if current is None or row.get(current)]
+            found = Counter(tuple(row.get(k) for k in keys) for row in rows)
             assert not [k for k, n in found.items() if n > 1], f"{ref} holds a key twice"
 
 

@@ -8,6 +8,9 @@ the promises hold after every step.
 | create_table, drop_table, recreate_table, rename_table | its tables |
 | set_policy, set_backfill | another preset, with or without consent to drop, invalid values held or nulled, backfills |
 | exclude_table | a table is left out by a regular expression, or let in again |
+| leave_out, hash_column | a column is left out or hashed, or read in clear again |
+| set_table | a table is loaded in another way: hard deletes, full refresh, history |
+| declare_rename, declare_table_rename | somebody says that what stays behind is now called otherwise |
 | approve, reject, answer_all, resume | what people decide |
 | set_key | a table gets another key manually: its rows stay, go, or are kept in a copy |
 | drift | somebody drops a column of the destination, or adds one |
