@@ -86,7 +86,7 @@ NO_STATES = [
     ({"streams": [{"state": {}}]}, "`streams[0].name` is not a text"),
     ({"streams": [{"name": 5, "state": {}}]}, "`streams[0].name` is not a text"),
     ({"streams": [{"name": "users", "namespace": ["x"], "state": {}}]}, "`streams[0].namespace` is not a text"),
-    ({"streams": [{"name": "users", "stream_state": {}, "state": {}}]}, "`streams[0].stream_state` is no part"),
+    ({"streams": [{"name": "users", "stream_state": {}, "state": {}}]}, "`streams[0].stream_state` is not one"),
     ({"streams": ["users"]}, "`streams[0]` is not an object"),
     ({"streams": {"users": {}}}, "`streams.name` is not a text"),
     ({"type": "PER_STREAM"}, "`type` is not one of STREAM, GLOBAL, LEGACY"),
@@ -95,12 +95,12 @@ NO_STATES = [
     ({"legacy": {"at": 1}}, "`legacy` counts for the type LEGACY alone"),
     ({"users": {"at": 1}}, "`users` is not one of its keys"),
     ({"airbyte": 2}, "`airbyte`, the version of its form, is not 1"),
-    ({"generations": {"users": 1}}, "`generations` is no list"),
-    ({"generations": [["users", 1]]}, "`generations` is no list"),
-    ({"records": [["", "users", 1]]}, "`records` is no list"),
-    ({"records": [["", "users", "1", False]]}, "`records` is no list"),
-    ({"ends": [[None, "users", 1]]}, "`ends` is no list"),
-    ({"reserved": 5}, "`reserved` is no list"),
+    ({"generations": {"users": 1}}, "`generations` is not a list"),
+    ({"generations": [["users", 1]]}, "`generations` is not a list"),
+    ({"records": [["", "users", 1]]}, "`records` is not a list"),
+    ({"records": [["", "users", "1", False]]}, "`records` is not a list"),
+    ({"ends": [[None, "users", 1]]}, "`ends` is not a list"),
+    ({"reserved": 5}, "`reserved` is not a list"),
 ]
 
 
