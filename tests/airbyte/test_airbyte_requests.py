@@ -212,6 +212,12 @@ def test_a_schema_that_is_none_stops_nobody(schema: dict[str, Any]) -> None:
         ([trace("wrong key", "config_error"), ["exit", 1]], ProjectError, False, "connector shop: wrong key"),
         ([trace("try later", "transient_error"), ["exit", 1]], ReadError, True, "connector shop: try later"),
         ([trace("a bug", "system_error"), ["exit", 1]], ReadError, False, "connector shop: a bug"),
+        (
+            [trace("See the logs.", "system_error", internal_message="'count'\n..."), ["exit", 1]],
+            ReadError,
+            False,
+            "connector shop: See the logs. ('count')",
+        ),
         ([trace("no type"), ["exit", 1]], ReadError, False, "connector shop: no type"),
         ([CATALOG, trace("half of it", "system_error")], ReadError, False, "half of it"),
         ([CATALOG, ["exit", 3]], ReadError, True, "`discover` failed after its answer (exit code 3)"),

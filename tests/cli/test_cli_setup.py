@@ -93,3 +93,14 @@ def test_doctor_fails_where_something_is_missing(shop: Shop, monkeypatch: pytest
 def test_version(shop: Shop) -> None:
     assert shop.ok("version").out == f"instep {__version__}\n"
     assert shop.json("version")["version"] == __version__
+
+
+def test_every_variable_that_is_missing_is_named_at_once(shop: Shop) -> None:
+    shop.write("{type: postgres, database: a, user: b, password: '${env:NO_SOURCE_PW}'}")
+    text = shop.folder.joinpath("instep.yml").read_text()
+    second = "  other: {type: postgres, database: a, user: b, password: '${env:NO_OTHER_PW}'}\n"
+    shop.folder.joinpath("instep.yml").write_text(text.replace("destinations:\n", f"{second}destinations:\n", 1))
+    err = shop.run("validate").err
+    assert "variable NO_SOURCE_PW is not set" in err
+    assert "variable NO_OTHER_PW is not set" in err
+    assert err.count("write it into") == 2

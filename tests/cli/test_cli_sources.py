@@ -128,3 +128,14 @@ def test_a_table_that_cannot_be_read_fails_until_it_is_excluded(shop: Shop, sql:
     shop.write(text=PROJECT.replace("policy: careful}", f"policy: careful, exclude: {{tables: [{name}]}}}}"))
     shop.ok("sync")
     assert why not in shop.ok("status").out
+
+
+def test_a_check_of_several_lines_stays_readable(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    from instep.model import Check
+    from instep.sources.sqlite.source import SqliteSource
+
+    check = Check("environment", False, "it cannot be made:\nERROR: no such version", "correct it\nor another")
+    monkeypatch.setattr(SqliteSource, "test", lambda _: [check])
+    said = shop.run("source", "test").out.splitlines()
+    assert said[0] == "FAIL environment: it cannot be made:"
+    assert said[1:] == ["     ERROR: no such version", "     correct it", "     or another"]

@@ -309,6 +309,7 @@ def test_a_failure_keeps_what_was_checkpointed(world: World) -> None:
     """)
     assert isinstance(sync.error, ReadError)
     assert "connector: KeyError: 'missing'" in str(sync.error)
+    assert "see connector.py, line " in sync.error.hint
     assert "Traceback" in sync.said
     assert [s.number for s in sync.segments] == [1]
     assert [f.name for f in (world.folder / "spool").iterdir()] == ["segment-00001"]

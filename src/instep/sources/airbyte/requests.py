@@ -188,12 +188,14 @@ def failure(name: str, error: Mapping[str, Any], hidden: Hidden) -> InstepError:
             return ReadError(
                 f"connector {name}: {message}", hint="it says that this passes: run `instep sync` again later"
             )
-    error_read = ReadError(f"connector {name}: {message}", hint=_REPORT)
+    cause = hidden.clean(str(error.get("internal_message") or ""))[:LOGGED_LINE].strip().partition("\n")[0]
+    more = f" ({cause})" if cause and cause not in message else ""
+    error_read = ReadError(f"connector {name}: {message}{more}", hint=f"check its `configuration`, else {_REPORT}")
     error_read.transient = False
     return error_read
 
 
-_REPORT = "the log has its own account: report it to who maintains the connector, or use another version"
+_REPORT = "report it to the connector's maintainers, or use another version; its log has the details"
 
 
 def log_lines(message: Mapping[str, Any], hidden: Hidden) -> Iterator[LogLine]:

@@ -6,6 +6,7 @@ A run knows none of it: it has a child that sends frames. The kind that is writt
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,9 @@ from instep.sources.stream import StreamScope
 
 _NO_MODULE = "name its package in requirements.txt of the connector: an environment has what is there, and `requests`"
 _TRACEBACK = "its traceback is in the log of the run"
+_FRAME = re.compile(r'^  File "([^"<]+)", line (\d+)', re.MULTILINE)
+_OF_OTHERS = ("/fivetran_connector_sdk/", "/site-packages/", "/lib/python")
+"""Parts of the paths of files that are not the connector's own."""
 _UNINSTALLED = f"its {INSTALLATION} is not run: does this machine have what it installs?"
 
 
@@ -202,9 +206,20 @@ class SdkDialect:
                     hint="send rows as they come instead of collecting them, or raise `limits.memory`",
                 )
             case _:
-                hint = _NO_MODULE if message.startswith("ModuleNotFoundError") else _TRACEBACK
+                hint = _NO_MODULE if message.startswith("ModuleNotFoundError") else self._raised_at(head, hidden)
                 hint = f"{hint}; {_UNINSTALLED}" if installs_drivers(self.config) else hint
                 return ReadError(f"connector {self.name}: {message}", hint=hint)
+
+    def _raised_at(self, head: Mapping[str, Any], hidden: Hidden) -> str:
+        """Return where in the connector's own code an error was raised, and where its traceback is."""
+        frames = _FRAME.findall(hidden.clean(str(head.get("trace") or "")))
+        own = [(Path(file), line) for file, line in frames if not any(part in file for part in _OF_OTHERS)]
+        if not own:
+            return _TRACEBACK
+        file, line = own[-1]
+        folder = Path(self.config.path).resolve()
+        shown = file.relative_to(folder) if file.is_relative_to(folder) else file.name
+        return f"see {shown}, line {line}; {_TRACEBACK}"
 
     def notices(self) -> Iterator[LogLine]:
         if installs_drivers(self.config):

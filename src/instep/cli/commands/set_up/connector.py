@@ -140,7 +140,7 @@ def reset(
     if not confirm(f"Delete {what} and {bench.state}?"):
         raise Blocked("nothing was deleted", hint="pass --yes where nobody can answer")
     gone = forget_table(bench, table) if table else forget(bench)
-    lines = [f"forgot {name}" for name in gone] or ["there was nothing to delete"]
+    lines = [f"deleted {name}" for name in gone] or ["there was nothing to delete"]
     emit({"forgotten": gone}, lambda out: out.print("\n".join(lines)))
     if table:
         say("the state covered all tables: the next debug run sends everything again, by key")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,9 +11,10 @@ import typer
 from instep import __version__
 from instep.cli.arguments import examples
 from instep.cli.context import emit, open_app, options, say
+from instep.errors import ProjectError
 
 if TYPE_CHECKING:
-    pass
+    from instep.project.project import Project
 
 
 def register(app: typer.Typer) -> None:
@@ -42,6 +45,23 @@ def init(
     say("next: fill in the source, then `instep validate`, `instep source test`, `instep plan`, `instep sync`")
 
 
+def _sections(project: Project) -> tuple[tuple[Callable[[str], object], Iterable[str]], ...]:
+    return (project.source, project.model.sources), (project.destination, project.model.destinations)
+
+
+def _open_all(openers: Iterable[Callable[[], object]]) -> None:
+    """Call all of them; raises one ProjectError with what is wrong with any of them."""
+    errors = []
+    for opened in openers:
+        try:
+            opened()
+        except ProjectError as error:
+            errors.append(error)
+    if errors:
+        hints = dict.fromkeys(error.hint for error in errors if error.hint)
+        raise ProjectError("\n".join(error.message for error in errors), hint="\n  ".join(hints))
+
+
 def validate() -> None:
     """Check instep.yml: keys, values, references and secrets."""
     from instep.control.resources.log_names import check_log_names
@@ -50,10 +70,7 @@ def validate() -> None:
     with open_app(looks_only=True) as app:
         project = app.project
         names = project.selected()
-        for name in project.model.sources:
-            project.source(name)
-        for name in project.model.destinations:
-            project.destination(name)
+        _open_all(partial(opened, name) for opened, listed in _sections(project) for name in listed)
         for name in names:
             project.policy(name)
             project.salt(name)

@@ -144,9 +144,10 @@ def _show_checks(checks: Sequence[Check]) -> None:
         for check in checks:
             mark, style = _mark(check)
             out.print(mark, style=style, end=" ")
-            out.write(f"{check.name}{': ' + check.detail if check.detail else ''}")
-            if check.hint:
-                out.print(f"     {check.hint}", style="dim")
+            detail, *more = check.detail.splitlines() or [""]
+            out.write(f"{check.name}{': ' + detail if detail else ''}")
+            for line in (*more, *check.hint.splitlines()):
+                out.write(f"     {line}", "dim")
 
     emit({"checks": [asdict(c) for c in checks]}, render)
     if not all(c.ok or not c.needed for c in checks):
