@@ -99,8 +99,11 @@ def test_every_variable_that_is_missing_is_named_at_once(shop: Shop) -> None:
     shop.write("{type: postgres, database: a, user: b, password: '${env:NO_SOURCE_PW}'}")
     text = shop.folder.joinpath("instep.yml").read_text()
     second = "  other: {type: postgres, database: a, user: b, password: '${env:NO_OTHER_PW}'}\n"
-    shop.folder.joinpath("instep.yml").write_text(text.replace("destinations:\n", f"{second}destinations:\n", 1))
+    channel = "channels:\n  hook: {type: webhook, url: '${env:NO_HOOK_URL}', secret: '${env:NO_HOOK_URL}'}\n"
+    text = text.replace("destinations:\n", f"{second}destinations:\n", 1) + channel
+    shop.folder.joinpath("instep.yml").write_text(text)
     err = shop.run("validate").err
     assert "variable NO_SOURCE_PW is not set" in err
     assert "variable NO_OTHER_PW is not set" in err
-    assert err.count("write it into") == 2
+    assert "variable NO_HOOK_URL is not set" in err
+    assert err.count("write it into") == 3

@@ -189,7 +189,7 @@ def _of_system(error: OSError) -> InstepError:
     except InstepError as gone:
         return gone
     what = f"{error.filename}: " if error.filename else ""
-    return InstepError(f"{what}{error.strerror or error}", hint="check the path and who may write there")
+    return InstepError(f"{what}{error.strerror or error}", hint="check the path, and that this account may use it")
 
 
 def _is_text(word: str) -> bool:

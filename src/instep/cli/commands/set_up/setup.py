@@ -46,7 +46,12 @@ def init(
 
 
 def _sections(project: Project) -> tuple[tuple[Callable[[str], object], Iterable[str]], ...]:
-    return (project.source, project.model.sources), (project.destination, project.model.destinations)
+    model = project.model
+    return (
+        (project.source, model.sources),
+        (project.destination, model.destinations),
+        (project.channel, model.channels),
+    )
 
 
 def _open_all(openers: Iterable[Callable[[], object]]) -> None:
