@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 import socket
 
 import pytest
@@ -102,3 +103,9 @@ def test_no_address_that_python_calls_inner_is_called_public(
 ) -> None:
     if not address.is_global and not (address.version == 6 and address.ipv4_mapped):
         assert inner(str(address)) or (address.version == 6 and (address.sixtofour or address.teredo))
+
+
+@pytest.mark.parametrize(("address", "why"), [("127.0.0.1", "this machine itself"), ("10.0.0.8", "an address of a")])
+def test_an_address_is_not_explained_by_itself(address: str, why: str) -> None:
+    with pytest.raises(EgressRefused, match=rf"^nothing is sent there: {re.escape(address)} is {why}"):
+        EgressGuard().target(address, 80)

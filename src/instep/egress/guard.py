@@ -70,8 +70,10 @@ class EgressGuard:
         trusted = [named or self._listed(text) for text in addresses]
         for text, is_trusted in zip(addresses, trusted, strict=True):
             if not is_trusted and (why := inner(text)):
+                what = f"{host} is" if host == text else f"{host} is {text},"
                 raise EgressRefused(
-                    f"{host} is {text}, {why}", hint=f"if it is meant, list it: `egress: {{allow: [{text}]}}`"
+                    f"nothing is sent there: {what} {why}",
+                    hint=f"if it is meant, list it: `egress: {{allow: [{text}]}}`",
                 )
         return JudgedHost(host, port, addresses, all(trusted))
 
