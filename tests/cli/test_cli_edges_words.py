@@ -120,7 +120,7 @@ def test_the_store_is_upgraded_backed_up_and_brought_back(shop: Shop) -> None:
 
 
 def test_what_is_over_is_forgotten_after_its_time(shop: Shop) -> None:
-    assert shop.ok("db", "prune").out == "forgot nothing\n"
+    assert shop.ok("db", "prune").out == "deleted nothing\n"
     assert shop.json("db", "prune", "--dry-run") == {"format_version": 1, "dry_run": True, "forgotten": {}}
 
 

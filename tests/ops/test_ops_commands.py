@@ -131,4 +131,4 @@ def test_db_prune_forgets_by_the_projects_settings(
         with Store(place) as store:
             assert len(store.jobs.find(limit=100)) == left
     assert main(["--project", str(tmp_path), "db", "prune"]) == 0
-    assert "forgot nothing" in capsys.readouterr().out
+    assert "deleted nothing" in capsys.readouterr().out

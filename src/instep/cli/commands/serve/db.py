@@ -76,7 +76,7 @@ def prune(
     with open_app() as app:
         purged = forget(app.store, app.project.model.retention, utc_now(), dry_run=dry_run)
     counts = ", ".join(f"{count:,} {what}" for what, count in purged.items()) or "nothing"
-    word = "would forget" if dry_run else "forgot"
+    word = "would delete" if dry_run else "deleted"
     emit({"dry_run": dry_run, "forgotten": dict(purged)}, lambda out: out.write(f"{word} {counts}"))
 
 
