@@ -237,7 +237,7 @@ def test_what_duckdb_cannot_do_is_merged_by_spark(
     tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, memory: str, column_type: pa.DataType | None
 ) -> None:
     config: Any = {"memory_limit": memory, "temp_directory": ""}
-    monkeypatch.setattr(iceberg_delta, "_engine", lambda: duckdb.connect(":memory:", config=config))
+    monkeypatch.setattr(iceberg_delta, "duckdb_cursor", lambda *_, **__: duckdb.connect(":memory:", config=config))
     lake = lake_at(tmp_path, *BASE)
     if column_type:
         of_rows = iceberg_delta.numbered

@@ -64,7 +64,7 @@ def test_a_scheduled_detector(tmp_path: Path) -> None:
 
 
 def test_a_tree(tmp_path: Path) -> None:
-    from instep.project.files.imported import imported
+    from instep.project.files.imported import imported_keys
     from instep.project.files.policy_files import read_config
 
     title = "A tree of schemas, tables and columns"
@@ -72,7 +72,7 @@ def test_a_tree(tmp_path: Path) -> None:
     [document] = re.findall(r"```json\n(.*?)```", TEXT.partition(f"## {title}")[2].partition("\n## ")[0], re.DOTALL)
     file = tmp_path / "schema.json"
     file.write_text(document)
-    assert imported(read_config(file), {}).keys == project.tree.data["connections"]["shop"] | {
+    assert imported_keys(read_config(file), {}).keys == project.tree.data["connections"]["shop"] | {
         "salt": "${env:INSTEP_SALT}"
     }
     assert project.policy("shop").preset == "allow_columns"
