@@ -195,6 +195,11 @@ def test_it_listens_on_this_machine_only_unless_it_is_told() -> None:
             check_reach(host, "", insecure_dev=False)
         check_reach(host, "10.0.0.1", insecure_dev=False)
         check_reach(host, "", insecure_dev=True)
+    for proxies in ("10.0.0.1, 10.1.0.0/16", "fd00::7"):
+        check_reach("0.0.0.0", proxies, insecure_dev=False)
+    for proxy in ("*", "0.0.0.0/0", "::/0", "proxy.example.org", "10.0.0.1/8", "10.0.0.1 10.0.0.2"):
+        with pytest.raises(Blocked, match="is not the address or the network of a proxy"):
+            check_reach("0.0.0.0", f"10.0.0.1,{proxy}", insecure_dev=False)
     with pytest.raises(InstepError, match="cannot listen"):
         listening("203.0.113.7", 0)
     with listening("127.0.0.1", 0) as found:

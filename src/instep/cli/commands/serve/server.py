@@ -7,6 +7,7 @@ A worker beside a server, in its process: it watches from a thread, and its lane
 from __future__ import annotations
 
 import errno
+import ipaddress
 import logging
 import re
 import signal
@@ -215,7 +216,17 @@ def _worker(opener: Callable[[], App], lanes: int, grace: float) -> EmbeddedWork
 
 
 def check_reach(host: str, behind_proxy: str, insecure_dev: bool) -> None:
-    """Raise Blocked for an address that others reach without TLS in between."""
+    """Raise Blocked for an address that others reach without TLS in between, and for proxies that are not addresses."""
+    for proxy in filter(None, map(str.strip, behind_proxy.split(","))):
+        try:
+            everyone = not ipaddress.ip_network(proxy).prefixlen
+        except ValueError:
+            everyone = True
+        if everyone:
+            raise Blocked(
+                f"--behind-proxy: {proxy} is not the address or the network of a proxy",
+                hint="name the proxy's address, for example 10.0.0.7: its X-Forwarded-For is trusted",
+            )
     if is_loopback(host.strip("[]")) or behind_proxy or insecure_dev:
         return
     raise Blocked(
