@@ -189,7 +189,7 @@ def test_an_earlier_version_is_put_back(shop: Warehouse) -> None:
     state = shop.to.schema.state(REF)
     assert (state.run, state.cursor, state.rows) == ("back", "c", 2)
     assert shop.to.lifecycle.savepoints.savepoints(REF)[0].current
-    with pytest.raises(DestinationError, match="no version 99"):
+    with pytest.raises(DestinationError, match="no longer has version 99"):
         shop.to.lifecycle.savepoints.rows_at(REF, 99)
     (shop.held.folder / shop.files()[0]).unlink()
     with pytest.raises(DestinationError, match="lacks 1 of its files"):

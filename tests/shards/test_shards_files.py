@@ -168,7 +168,7 @@ def test_without_its_partition_nothing_is_loaded(shop: Shop) -> None:
     report = shop["a"].sync(full=True)
     (table,) = report.tables
     assert table.status == "failed"
-    assert "not partitioned by _instep_shard any more" in table.error
+    assert "no longer partitioned by _instep_shard" in table.error
     with pytest.raises(DestinationError, match="cannot be told apart"):
         shop["b"].context.destination.write.append(REF, [], Commit("r", 9))
 
