@@ -110,7 +110,7 @@ def test_verify_says_how_many_rows_were_asked_to_stay(filed: Shop) -> None:
     lines = filed.ok("verify").out.splitlines()
     assert "equal" in lines[0]
     assert lines[1].strip() == "1 of them only in the destination: retained by `deletes: ignore`"
-    assert [t["kept"] for t in filed.json("verify")["tables"]] == [1, 0]
+    assert [t["retained"] for t in filed.json("verify")["tables"]] == [1, 0]
 
 
 def test_verify_says_what_it_could_not_compare(filed: Shop) -> None:
