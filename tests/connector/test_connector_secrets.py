@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import threading
 from pathlib import Path
 
@@ -141,7 +142,8 @@ def test_a_huge_text_is_cut_and_the_run_goes_on(world: World, end: str) -> None:
     assert (sync.error is None) is (end == "pass")
     assert [line.level for line in sync.logs][:3] == ["info", "error", "warning"]
     assert len(sync.logs) <= 4
-    assert [part for part in (SHORT[:4], "ter-", "two", "words") if part in sync.said] == []
+    said = re.sub(r'File "[^"]*"', "", sync.said)  # the folder of this checkout may have a part of the secret's words
+    assert [part for part in (SHORT[:4], "ter-", "two", "wor") if part in said] == []
     if end == "pass":
         assert sync.records("t") == [{"k": 1}, {"k": 2}]
 

@@ -37,7 +37,7 @@ TRIES = 40
 _JOIN_TIMEOUT = 5.0
 """Seconds to wait for the last look: a server that hangs must not keep the end of a sync."""
 MAIN, TASK, LANE = 1, 2, 3
-"""What a session of a read point is: its own, a task's, or one that reads at its own read point."""
+"""Roles of a read point's sessions: the one that has opened it, a task's, one that reads at a read point of its own."""
 
 # A read holds ACCESS SHARE, which nothing but ACCESS EXCLUSIVE waits for. Advisory locks tell which sessions are ours.
 _WAITED = """
