@@ -212,7 +212,7 @@ def test_an_operation_at_once_is_called_by_its_name(project: instep.Project) -> 
     assert (made.key.name, made.key.groups, made.secret[:10]) == ("ci", ("europe",), "instep_sk_")
     for operation, fields, why in (
         ("create_keys", {"name": "x", "role": "viewer"}, "there is no immediate operation 'create_keys'"),
-        ("sync", {}, "there is no operation 'sync'"),
+        ("sync", {}, "there is no immediate operation 'sync'"),
         ("create_key", {"name": "x", "colour": "red"}, "create_key has no field colour"),
         ("create_key", {"name": "x", "role": "root"}, "create_key: role"),
     ):
