@@ -9,7 +9,8 @@ that are read at about the same time are compared by value. What is left is join
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -71,6 +72,17 @@ def set_equal_aside(db: duckdb.DuckDBPyConnection, compare: WholeTableComparison
     if (index := KeyIndex.of(tags[:end])) is None:
         return False
     return _Pass(db, compare, index, names).run()
+
+
+def _decoded_ahead(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the batches. While one is compared, a thread decodes the next one, and no more: new memory costs as much as
+    decoding."""
+    coming = iter(batches)
+    with ThreadPoolExecutor(1, thread_name_prefix="decode") as pool:
+        following = pool.submit(next, coming, None)
+        while (batch := following.result()) is not None:
+            following = pool.submit(next, coming, None)
+            yield batch
 
 
 def _tags(db: duckdb.DuckDBPyConnection, rows: pa.RecordBatch, names: Sequence[str]) -> Numbers:
@@ -149,8 +161,8 @@ class _Pass:
         reader, staged = self.compare.table.read(self._order()), self.compare.staged.read()
         self._make("t", reader.schema)
         self._make("r", staged.schema)
-        coming, met, equal = iter(staged), 0, 0
-        for rows in reader:
+        coming, met, equal = _decoded_ahead(staged), 0, 0
+        for rows in _decoded_ahead(reader):
             tags = _tags(self.db, rows, self.names)
             left = ~self._equal(rows, self.index.find(tags), coming)
             met, equal = met + len(rows), equal + len(rows) - int(left.sum())
