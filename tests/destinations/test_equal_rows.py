@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import random
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from instep.destinations.base import Commit, LoadOutcome, Merge
@@ -20,7 +22,7 @@ from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestin
 from instep.destinations.iceberg.write import merge as iceberg_merge
 from instep.destinations.iceberg.write import upsert as iceberg_delta
 from instep.destinations.iceberg.write.upsert import Upsert
-from instep.errors import StageError
+from instep.errors import DestinationError, StageError
 from lake import PREFIX, column, create, rows_of, stage, table
 
 Row = dict[str, Any]
@@ -150,6 +152,27 @@ def test_few_rows_are_joined_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(iceberg_delta, "SOON_JOINED", len(ROWS))
     compare(lake, ROWS, how, 3)
     assert called
+
+
+@pytest.mark.parametrize("side", ["table", "staged"])
+def test_rows_that_cannot_be_decoded_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, side: str) -> None:
+    """The thread that decodes them has ended then, and nothing is written."""
+    many = [row(number, name=f"name {number * 7919}") for number in range(3_000)]
+    lake = lake_of(tmp_path, many)
+    monkeypatch.setattr(iceberg_delta, "SOON_JOINED", 0)
+    before, there = found_in(lake), set(tmp_path.rglob("*.parquet"))
+    files = [stage(lake, VALUES.ref, many)]
+    [damaged] = there if side == "table" else [Path(files[0].path.removeprefix("file://"))]
+    whole = damaged.read_bytes()
+    column_of = pq.ParquetFile(damaged).metadata.row_group(0).column(3)
+    first = column_of.data_page_offset + 20
+    damaged.write_bytes(whole[:first] + bytes(len(whole[first : first + 400])) + whole[first + 400 :])
+    lake.write.claim(VALUES.ref, 2)
+    with pytest.raises(DestinationError, match="rows of it cannot be read"):
+        lake.write.merge(lambda: None, VALUES.ref, files, Merge(("id",), complete=True), Commit("run-2", 2))
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("decode")]
+    damaged.write_bytes(whole)
+    assert found_in(lake) == before
 
 
 def test_a_key_that_the_table_has_twice_is_left_to_spark(tmp_path: Path, compared: list[bool]) -> None:
