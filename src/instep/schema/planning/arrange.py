@@ -408,7 +408,7 @@ def column_steps(
         )
     steps += renames(ref, moves, capabilities, prefix, {c.name for c in table.columns if c not in pairing.dropped})
     for have, want in pairing.same:
-        stored = replace(have, name=want.name)
+        stored = have if have.name == want.name else replace(have, name=want.name)
         if new_generation and (not want.retained and have.type != want.type and widens(want.type, have.type)):
             stored = replace(stored, type=want.type)
             steps.append(ColumnNarrowed(ref, replace(stored, type=have.type), stored))
@@ -537,4 +537,6 @@ def _after(have: Column, want: Column, capabilities: Capabilities, *, new_genera
     comment = want.comment if capabilities.comments else have.comment
     nullable = have.nullable or want.nullable
     kind = have.type if unchanged else want.type
+    if (kind, nullable, comment) == (want.type, want.nullable, want.comment):
+        return want  # as nearly all columns of a thousand tables
     return replace(want, type=kind, nullable=nullable, comment=comment)

@@ -81,9 +81,10 @@ class LoadedColumns:
         return {ref: LoadedRules(**row.filter) for ref, row in self._rows(connection, tables) if row.filter}
 
     def with_rules(
-        self, connection: str, tables: Collection[Ref]
+        self, connection: str, tables: Collection[Ref] | None = None
     ) -> dict[Ref, tuple[tuple[LoadedColumn, ...], LoadedRules]]:
-        """Return the columns and the rules of these accepted tables; tables that were never loaded are left out."""
+        """Return the columns and the rules by accepted table, of all tables or of these; tables that were never loaded
+        are left out."""
         return {
             ref: (tuple(LoadedColumn(**c) for c in row.columns), LoadedRules(**(row.filter or {})))
             for ref, row in self._rows(connection, tables)

@@ -87,6 +87,13 @@ def _undecided(context: SyncContext) -> Mapping[Ref, Collection[str]]:
     return columns
 
 
+def _recorded(context: SyncContext) -> tuple[dict[Ref, tuple[LoadedColumn, ...]], dict[Ref, LoadedRules]]:
+    """Return the columns of each loaded table, and the rules of those that have some."""
+    recorded = context.store.loaded.with_rules(context.name)
+    rules = {ref: of_table for ref, (_, of_table) in recorded.items() if of_table != LoadedRules()}
+    return {ref: columns for ref, (columns, _) in recorded.items()}, rules
+
+
 def _rules(context: SyncContext, read: TableRead) -> LoadedRules:
     settings = context.settings(read.table)
     mode = mode_of(read.table, settings)
@@ -163,7 +170,7 @@ def tables_without_versions(context: SyncContext, reads: Sequence[TableRead]) ->
 def request_reload(context: SyncContext, detection: DetectionResult, reads: Sequence[TableRead]) -> dict[Ref, str]:
     """Record the backfills of whole tables that changed selections ask for, and what the loads to come leave out, so
     that a crash behind them forgets neither. Answers the tables that must not be loaded, and why."""
-    loaded, rules = context.store.loaded.of(context.name), context.store.loaded.filters(context.name)
+    loaded, rules = _recorded(context)
     reenabled = [*_reenabled_columns(context, detection, reads, loaded)]
     refused = {t.table.ref: str(_refusal(t)) for t in reenabled if _is_key(t) or _is_past(t)}
     refiltered = [*_refiltered(context, reads, rules, loaded)]
@@ -223,11 +230,10 @@ def _filter_text(context: SyncContext, refiltered: _Refiltered) -> str:
 
 def reselected_notes(context: SyncContext, detection: DetectionResult) -> Iterator[str]:
     """Yield one sentence a column; none about tables that are read as a whole anyway."""
-    loaded = context.store.loaded.of(context.name)
-    whole = {b.table for b in context.store.backfills.waiting(context.name) if b.scope == "table"}
+    loaded, rules = _recorded(context)
     if not loaded:
         return
-    rules = context.store.loaded.filters(context.name)
+    whole = {b.table for b in context.store.backfills.waiting(context.name) if b.scope == "table"}
     reads = [_as_decided(detection, r) for r in selected_reads(context, detection)[0]]
     yield from (
         _filter_text(context, refiltered)
@@ -272,6 +278,8 @@ def _as_decided(detection: DetectionResult, read: TableRead) -> TableRead:
         for d in detection.applied
         if isinstance(d.change, ColumnWidened | ColumnRetyped) and d.change.table in (read.table.ref, read.source.ref)
     }
+    if not let_in:
+        return read
     return replace(
         read,
         columns=tuple(
