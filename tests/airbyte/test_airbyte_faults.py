@@ -26,6 +26,7 @@ from airbyte_world import (
 )
 from instep.errors import InstepError
 from instep.sources.airbyte.wire import Broken, parts_of
+from instep.sync.quarantine.replay import replay
 
 ONE = '{"type":"RECORD","record":{"stream":"users","data":'
 FIRST, TWO = (f'{ONE}{{"id":{n}}}}}}}' for n in (1, 2))
@@ -312,6 +313,26 @@ def test_a_value_that_does_not_fit_is_quarantined_and_counted(world: AirbyteWorl
     assert [t.invalid_values for t in report.tables] == [1]
     assert world.ids() == [1, 2]
     assert any("users.v: 1 values do not fit" in note for note in report.notes)
+
+
+BYTES = {"type": ["null", "string"], "contentEncoding": "base64"}
+
+
+@pytest.mark.parametrize("answer", ["approved", "rejected"])
+def test_bytes_stay_what_they_are_beside_values_that_are_none(world: AirbyteWorld, answer: str) -> None:
+    """They are texts together, by which neither becomes other bytes, and each is its own text once that is the type."""
+    world.streams = [stream(v=BYTES)]
+    values = {1: "aGVsbG8=", 2: "", 3: "no base64", 4: 5, 5: "aGVsbG8=", 6: "\\x0G"}
+    report = world.read(*(record(id=i, v=v) for i, v in values.items()), state(6, 6), status())
+    assert [t.invalid_values for t in report.tables] == [3]
+    good = {1: b"hello", 2: b"", 5: b"hello"}
+    assert {row["id"]: row["v"] for row in world.records("users") if "v" in row} == good
+    world.answer(answer, "column.retyped")
+    world.read(status())
+    replay(world.context)
+    texts = {1: "\\x68656c6c6f", 2: "\\x", 3: "no base64", 4: "5", 5: "\\x68656c6c6f", 6: "\\x0G"}
+    expected = texts if answer == "approved" else good
+    assert {row["id"]: row["v"] for row in world.records("users") if "v" in row} == expected
 
 
 RETYPED = [

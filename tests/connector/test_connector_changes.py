@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from connector_world import CHECKPOINT, ConnectorWorld, MakeConnector, Step, ups
 from instep.control.reviews import answer
 from instep.errors import InstepError, ReadError
 from instep.sync.progress import Silent
+from instep.sync.quarantine.replay import replay
 from instep.sync.run import RunScope, sync
 from sync_world import preset
 
@@ -340,3 +342,28 @@ def test_an_approved_column_comes_whatever_else_comes_beside_it(world: Connector
     answer(world.store, world.store.reviews.find("shop", ("open",)), "approved", "test")
     world.play(CHECKPOINT)
     assert world.rows("t", "id", "late", "later") == [(1, None, None), (2, "x", None), (3, "y", 1)]
+
+
+SENT = {
+    "whole": 7, "large": 10**25, "float": 1.5, "boolean": True, "text": "text", "digits": "12", "hex": "\\x6869",
+    "bytes": {"bytes": "6869"}, "object": {"a": [1]}, "list": [1, "x"],
+}  # fmt: skip
+ROUNDED = {("whole", "float"), ("float", "large")}
+"""Whose type is another one if they come in one segment, and text if they come one after the other."""
+
+
+def test_values_beside_those_of_another_type_are_what_they_are_alone(make_connector: MakeConnector) -> None:
+    """In the same segment, while the type that holds both waits, and after it was approved."""
+    pairs = {f"{a}_{b}": (SENT[a], SENT[b]) for a, b in permutations(SENT, 2) if (a, b) not in ROUNDED}
+    world, fresh = make_connector(declared=KEY), make_connector(declared=KEY)
+    first, other = ({"id": n, **{c: both[n - 1] for c, both in pairs.items()}} for n in (1, 2))
+    world.play(*upserts("t", first), CHECKPOINT)
+    before = world.records("t", *pairs)
+    world.policy = preset("approve")
+    world.play(*upserts("t", {**first, "id": 3}, other), CHECKPOINT)
+    assert [row for row in world.records("t", *pairs) if len(row) == len(pairs)] == before * 2
+    answer(world.store, world.store.reviews.find("shop", ("open",)), "approved", "test")
+    world.play(CHECKPOINT)
+    replay(world.context)
+    fresh.play(*upserts("t", first, {**first, "id": 3}, other), CHECKPOINT)
+    assert world.records("t", "id", *pairs) == fresh.records("t", "id", *pairs)

@@ -100,6 +100,13 @@ def done(values: pa.Array, source: str, target: pa.DataType, accepted: str = "")
             pa.array([b"ok"], pa.binary(2)), "string", pa.large_string(), ["ok"], id="text that comes as bytes"
         ),
         pytest.param(pa.array(["é"]), "string", pa.large_binary(), ["é".encode()], id="text to bytes"),
+        pytest.param(
+            pa.array(["\\x6f6b", "\\x", None]),
+            "binary",
+            pa.large_binary(),
+            [b"ok", b"", None],
+            id="bytes as text to bytes",
+        ),
         pytest.param(pa.array(["a\0b"]), "string", pa.large_string(), ["a\0b"], id="NUL stays"),
         pytest.param(
             pa.array(["a", "b", "a"]).dictionary_encode(), "string", pa.string(), ["a", "b", "a"], id="dictionary"
@@ -333,6 +340,9 @@ def test_exact(values: pa.Array, source: str, target: pa.DataType, expected: lis
             [None],
             "only text, bytes and UUIDs have a form as bytes",
             id="integer to bytes",
+        ),
+        pytest.param(
+            pa.array(["ok", "\\x6", "\\x6F", "x6f", ""]), "binary", pa.binary(), [None] * 5, "not bytes", id="no bytes"
         ),
         pytest.param(
             pa.array(["1" * 32]), "string", pa.uuid(), [None], "digits alone are a number", id="digits to uuid"

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from instep.errors import InstepError, ReadError
 from instep.schema.catalog.catalog import ROW_ID, Catalog, fingerprint
-from instep.schema.catalog.types import DataType
+from instep.schema.catalog.types import Binary, DataType, Json, String
 from instep.schema.planning.projection import TableRead
 from instep.sources.base import CursorBounds, CursorRange, Discovery, TableStats
 from instep.sources.connector.reduce import ConnectorScan, Ends, SegmentScan, What, membership_mask, mixed, reduce
@@ -70,6 +70,12 @@ def _in_order(scan: ConnectorScan, batches: Iterator[pa.RecordBatch], *, with_gi
     names = [*([GIVEN] if with_given else []), *scan.columns]
     for batch in batches:
         yield batch.select(names)
+
+
+def _value_type(sent: DataType, accepted: DataType) -> DataType:
+    """Return the type by which values are cast. Texts for a column of bytes stand for those that came beside other
+    values; a text that came as one does not fit: its own bytes would be another text once the column is one."""
+    return accepted if isinstance(accepted, Binary) and isinstance(sent, String | Json) else sent
 
 
 def _failed(message: str) -> InstepError:
@@ -148,7 +154,7 @@ class ConnectorSnapshot:
                 publish(Path(self.readable(folder)), table, self._uploads)
 
     def query_types(self, read: TableRead) -> Mapping[str, DataType]:
-        return {c.column.name: c.source.type for c in read.columns if c.source}
+        return {c.column.name: _value_type(c.source.type, c.column.type) for c in read.columns if c.source}
 
     def cursor_bounds(
         self, read: TableRead, column: str, after: str | None, lookback: float

@@ -122,6 +122,8 @@ class _ColumnCast:
     def parsed(self, value: pa.Array) -> pa.Array:
         if why := reason_no_form(value.type, self.source, self.target):
             raise InvalidValue(why)
+        if is_hex(value.type, self.source, self.target):
+            raise InvalidValue(NOT_BYTES)
         text = self.text(value)
         if isinstance(self.accepted, Json) and not isinstance(self.source, Json):
             return pa.array([_json(text, value.type)], self.target)
@@ -192,6 +194,7 @@ def original(values: pa.Array, at: int, source: DataType) -> str:
 
 
 DROPPED_ZONE = "time zone dropped, UTC kept"
+NOT_BYTES = "not bytes"
 CUT_MICROS = "digits below a microsecond cut"
 Inner = Callable[[pa.Array, DataType, pa.DataType], pa.Array]
 _NONE: Mapping[str, int] = {}
@@ -200,6 +203,7 @@ _PLAIN_NUMBER = r"^-?[0-9]+(\.[0-9]*)?$"
 _DECIMAL = r"^-?[0-9]{1,38}(\.[0-9]{0,38})?$"
 _WIDE = pa.decimal256(76, 38)  # 38 digits on both sides of the point
 _UUID = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
+_HEX = r"^\\x([0-9a-f]{2})*$"
 _SAFE_DIGITS = {32: 7, 64: 16}  # text no longer than this (sign or point aside) survives the float
 types = pa.types
 
@@ -226,7 +230,7 @@ def _by_text(values: pa.Array, source: DataType, target: pa.DataType, inner: Inn
     if why := reason_no_form(kind, source, target):
         raise pa.ArrowInvalid(why)
     if is_text(kind):
-        return _from_string(values, target)
+        return _from_hex(values, target) if is_hex(kind, source, target) else _from_string(values, target)
     if _is_number(kind) and _is_number(target):
         return _number(values, target)
     if types.is_date(kind) and types.is_date(target):
@@ -249,6 +253,16 @@ def reason_no_form(kind: pa.DataType, source: DataType, target: pa.DataType) -> 
     if _is_number(target) and isinstance(source, Date | Time | Timestamp | TimestampTz | Uuid | Binary):
         return "not a number"
     return ""
+
+
+def is_hex(kind: pa.DataType, source: DataType, target: pa.DataType) -> bool:
+    r"""Return whether texts stand for bytes, as `\x` and hex: those of bytes beside values of other types."""
+    return isinstance(source, Binary) and is_text(kind) and is_bytes(target)
+
+
+def _from_hex(texts: pa.Array, target: pa.DataType) -> pa.Array:
+    _all(pc.match_substring_regex(texts, _HEX), NOT_BYTES)
+    return pa.array([None if t is None else bytes.fromhex(t[2:]) for t in texts.to_pylist()], target)
 
 
 def _is_number(kind: pa.DataType) -> bool:

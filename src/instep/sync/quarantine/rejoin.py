@@ -201,11 +201,8 @@ class ColumnsNow:
     def value(self, name: str, text: str, *, key: bool = False) -> pa.Array:
         """Return one value as the column holds it; raises InvalidValue with the reason."""
         column, field = self.accepted[name], self.schema.field(name)
-        source: pa.Array = pa.array([text], pa.string())
-        kind: Binary | String = String()
-        if isinstance(column.type, Binary) and text.startswith("\\x"):
-            source, kind = pa.array([bytes.fromhex(text[2:])], pa.binary()), Binary()
-        done = limited(cast(source, kind, field.type, column.type), field)
+        kind = column.type if isinstance(column.type, Binary) else String()
+        done = limited(cast(pa.array([text], pa.string()), kind, field.type, column.type), field)
         if done.invalid_values:
             raise StillInvalid(f"{column.name}: {done.invalid_values[0]}" if key else done.invalid_values[0])
         return done.values
