@@ -232,6 +232,71 @@ def test_mappers(given: dict[str, Any], keys: dict[str, Any], table: dict[str, A
     loaded(found, tmp_path)
 
 
+HASHED = mapper("hashing", targetField="mail", method="SHA-256", fieldNameSuffix="_hashed")
+MAIL = mapper("field-renaming", originalFieldName="email", newFieldName="mail")
+SWAPPED = [
+    mapper("field-renaming", originalFieldName=old, newFieldName=new)
+    for old, new in (("a", "c"), ("b", "a"), ("c", "b"))
+]
+REGION = [
+    mapper("field-renaming", originalFieldName="region", newFieldName="area"),
+    mapper("row-filtering", conditions={**EQUAL, "fieldName": "area"}),
+]
+# mappers, each behind those before it | columns that are hashed, left out, renamed | filter | those that are listed
+CHAINS: list[tuple[list[dict[str, Any]], list[str], list[str], dict[str, str] | None, str | None, int]] = [
+    ([MAIL, HASHED], ["email"], [], {"email": "mail"}, None, 0),
+    ([MAIL, mapper("field-filtering", targetField="mail")], [], ["email"], None, None, 0),
+    (
+        [HASHED, mapper("field-renaming", originalFieldName="mail_hashed", newFieldName="m")],
+        ["mail"],
+        [],
+        {"mail": "m"},
+        None,
+        0,
+    ),
+    ([HASHED, mapper("field-filtering", targetField="mail_hashed")], ["mail"], ["mail"], None, None, 0),
+    (
+        [MAIL, mapper("field-renaming", originalFieldName="mail", newFieldName="m")],
+        [],
+        [],
+        {"email": "m"},
+        None,
+        0,
+    ),
+    ([MAIL, mapper("encryption", targetField="mail", algorithm="AES")], [], ["email"], None, None, 1),
+    (SWAPPED, [], [], {"a": "b", "b": "a"}, None, 0),
+    ([*SWAPPED, mapper("hashing", targetField="a")], ["b"], [], {"a": "b", "b": "a"}, None, 0),
+    (REGION, [], [], {"region": "area"}, FILTER, 0),
+    (
+        [HASHED, mapper("row-filtering", conditions={**EQUAL, "fieldName": "mail_hashed"})],
+        ["mail"],
+        [],
+        None,
+        None,
+        1,
+    ),
+]
+
+
+@pytest.mark.parametrize(("given", "hashed", "excluded", "renamed", "filter", "listed"), CHAINS)
+def test_mappers_name_columns_as_those_before_them_have_called_them(
+    given: list[dict[str, Any]],
+    hashed: list[str],
+    excluded: list[str],
+    renamed: dict[str, str] | None,
+    filter: str | None,
+    listed: int,
+    tmp_path: Path,
+) -> None:
+    """A column that is hashed or left out under its new name is not in clear at the destination."""
+    found = imported(airbyte(connection({**ORDERS, "mappers": given})))
+    section, table = the_connection(found), the_table(found)
+    assert section.get("hash", []) == [f"public.orders.{name}" for name in hashed]
+    assert section.get("exclude", {}).get("columns", []) == [f"public.orders.{name}" for name in excluded]
+    assert (table.get("columns"), table.get("filter"), len(found.left_out)) == (renamed, filter, listed)
+    loaded(found, tmp_path)
+
+
 # what cannot be said for sure in SQL, or not at all
 UNMAPPED = [
     mapper("encryption", targetField="card", algorithm="AES", key="canary-key-4711"),

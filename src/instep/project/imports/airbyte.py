@@ -382,8 +382,11 @@ class _Connection:
         if stream.table:
             table["name"] = stream.table
         self._columns(stream, path, discovered)
+        columns = _MappedColumns()
         for mapper in stream.mappers:
-            self._map(mapper, path, table)
+            self._map(mapper, path, table, columns)
+        if columns.renamed:
+            table["columns"] = columns.renamed
         return table
 
     def _columns(self, stream: AirbyteStream, path: str, discovered: DiscoveredStream | None) -> None:
@@ -401,19 +404,26 @@ class _Connection:
             return
         self._hidden += [exact(f"{path}.{field}") for field in discovered.fields if field not in chosen]
 
-    def _map(self, mapper: AirbyteMapper, path: str, table: dict[str, Any]) -> None:
+    def _map(self, mapper: AirbyteMapper, path: str, table: dict[str, Any], columns: _MappedColumns) -> None:
         settings = mapper.settings
         target = text_at(settings, "targetField")
+        column = columns.source_of(target)
         match mapper.kind.replace("_", "-"):
             case "hashing" if target:
-                self._hashed.append(exact(f"{path}.{target}"))
-                self._note(f"{path}.{target} is hashed with instep's own salted SHA-256, under its own name")
+                self._hashed.append(exact(f"{path}.{column}"))
+                columns.hash(target, text_at(settings, "fieldNameSuffix"))
+                self._note(f"{path}.{column} is hashed with instep's own salted SHA-256, under its own name")
             case "field-filtering" if target:
-                self._hidden.append(exact(f"{path}.{target}"))
+                self._hidden.append(exact(f"{path}.{column}"))
+                columns.renamed.pop(column, None)
+            case "encryption" if target:
+                self._hidden.append(exact(f"{path}.{column}"))
+                columns.renamed.pop(column, None)
+                step = "the column is left out: `hash:` it instead, or take it out of `exclude:` to load it as it is"
+                self._found.leave_out(f"mapper encryption of {path}.{column}", "instep encrypts no columns", step)
             case "field-renaming" if text_at(settings, "originalFieldName") and text_at(settings, "newFieldName"):
-                columns = table.setdefault("columns", {})
-                columns[text_at(settings, "originalFieldName")] = text_at(settings, "newFieldName")
-            case "row-filtering" if filter := _row_filter(mapping_at(settings, "conditions"), self._type):
+                columns.rename(text_at(settings, "originalFieldName"), text_at(settings, "newFieldName"))
+            case "row-filtering" if filter := _row_filter(mapping_at(settings, "conditions"), self._type, columns):
                 before = table.get("filter")
                 table["filter"] = f"{before} AND {filter}" if before else filter
             case kind:
@@ -500,14 +510,42 @@ class _Connection:
             self._found.leave_out(f"state of connection {self._name}", reason, "run `instep plan`, then `instep sync`")
 
 
-def _row_filter(conditions: Mapping[str, Any], type: str) -> str:
-    """Return a filter in the source's SQL; "" for conditions or values that cannot be written for sure."""
+class _MappedColumns:
+    """Columns of a stream as its mappers leave them: each one names them as those before it have called them."""
+
+    def __init__(self) -> None:
+        self.renamed: dict[str, str] = {}
+        """New names by the source's."""
+        self._sources: dict[str, str] = {}
+        self._hashed: set[str] = set()
+
+    def source_of(self, name: str) -> str:
+        """Return what the source calls a column."""
+        return self._sources.get(name, name)
+
+    def is_hashed(self, name: str) -> bool:
+        return self.source_of(name) in self._hashed
+
+    def rename(self, old: str, new: str) -> None:
+        self._sources[new] = source = self._sources.pop(old, old)
+        self.renamed[source] = new
+
+    def hash(self, name: str, suffix: str) -> None:
+        """Note a hashed column: later mappers know it with the suffix, the destination without."""
+        source = self._sources.pop(name, name)
+        self._sources[name + suffix] = source
+        self._hashed.add(source)
+
+
+def _row_filter(conditions: Mapping[str, Any], type: str, columns: _MappedColumns) -> str:
+    """Return a filter in the source's SQL; "" for conditions or values that cannot be written for sure, and for
+    hashes, which the source does not have."""
     kind = text_at(conditions, "type").upper()
     if kind == "NOT":
         inner = next(iter(_condition_parts(conditions)), {})
-        column, value = _column_and_value(inner, type)
+        column, value = _column_and_value(inner, type, columns)
         return f"({column} IS NULL OR {column} <> {value})" if column else ""
-    column, value = _column_and_value(conditions, type) if kind == "EQUAL" else ("", "")
+    column, value = _column_and_value(conditions, type, columns) if kind == "EQUAL" else ("", "")
     return f"{column} = {value}" if column else ""
 
 
@@ -519,9 +557,10 @@ def _condition_parts(conditions: Mapping[str, Any]) -> Iterator[Mapping[str, Any
         yield condition if isinstance(condition, Mapping) else {}
 
 
-def _column_and_value(condition: Mapping[str, Any], type: str) -> tuple[str, str]:
+def _column_and_value(condition: Mapping[str, Any], type: str, columns: _MappedColumns) -> tuple[str, str]:
     """Return a quoted column and a literal; ("", "") for a source without SQL, or characters that may end either."""
-    column, value = text_at(condition, "fieldName"), condition.get("comparisonValue")
+    field, value = text_at(condition, "fieldName"), condition.get("comparisonValue")
+    column = "" if columns.is_hashed(field) else columns.source_of(field)
     mark = {"postgres": '"', "mysql": "`", "jdbc": '"'}.get(type)
     text = value if isinstance(value, str) else ""
     if mark is None or not column or not isinstance(value, str) or not (column + text).isprintable():
