@@ -28,7 +28,7 @@ from instep.errors import ReadError
 from instep.schema.catalog.catalog import ROW_ID
 from instep.schema.catalog.types import Unknown
 from instep.sources.connector.segment import DELETE, EACH, GIVEN, NOTES, OP, RECORD, SEQ, UPDATE, UPSERT, SegmentTable
-from instep.stage.casts.text import plain, to_text
+from instep.stage.casts.text import is_text, plain, to_text
 from instep.stage.rowid import RowIds, row_texts
 
 What = Literal["rows", "gone", "changed"]
@@ -62,16 +62,20 @@ class ConnectorScan:
     columns: tuple[str, ...]
     """Columns of the rows that are `what`, in this order. The row id is the key of a table that has no other."""
     parts: tuple[SegmentScan, ...]
+    texts: tuple[str, ...] = ()
+    """Columns of texts, of which a file may have values of one other type alone: these are texts as well, as they are
+    beside others."""
 
     def to_text(self) -> str:
         """Return the text form for a chunk's query."""
         parts = [[list(p.files), p.cut, p.updates] for p in self.parts]
-        return json.dumps([self.table, self.what, self.key, self.columns, parts])
+        return json.dumps([self.table, self.what, self.key, self.columns, parts, self.texts])
 
     @classmethod
     def from_text(cls, text: str) -> ConnectorScan:
-        table, what, key, columns, parts = json.loads(text)
-        return cls(table, what, tuple(key), tuple(columns), tuple(SegmentScan(tuple(f), c, u) for f, c, u in parts))
+        table, what, key, columns, some, texts = json.loads(text)
+        parts = tuple(SegmentScan(tuple(files), cut, updates) for files, cut, updates in some)
+        return cls(table, what, tuple(key), tuple(columns), parts, tuple(texts))
 
     @property
     def cut(self) -> int:
@@ -98,7 +102,7 @@ class ConnectorScan:
                         numbers = numbers.filter(after)
                     if ROW_ID in columns:
                         batch[ROW_ID] = row_ids(batch, len(numbers), ids)
-                    yield numbers, batch
+                    yield numbers, batch | {n: to_text(plain(batch[n])) for n in self.texts if is_other(batch, n)}
 
     def _file(self, file: str, columns: Sequence[str]) -> Iterator[dict[str, pa.Array]]:
         try:
@@ -109,6 +113,12 @@ class ConnectorScan:
                     yield dict(zip(batch.schema.names, batch.columns, strict=True))
         except (OSError, pa.ArrowInvalid) as error:
             raise ReadError(f"{self.table}: a file of its operations cannot be read: {error}") from error
+
+
+def is_other(columns: Mapping[str, pa.Array], name: str) -> bool:
+    """Return whether a column has values that are no texts."""
+    kind = plain(columns[name].slice(0, 0)).type if name in columns else pa.null()
+    return not (pa.types.is_null(kind) or is_text(kind))
 
 
 def number(part: int, place: int) -> int:

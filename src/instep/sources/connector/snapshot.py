@@ -141,7 +141,8 @@ class ConnectorSnapshot:
         folders = self.folders.get(read.source.ref, ())
         parts = tuple(SegmentScan.of(self.readable(folder), table) for folder, table in folders)
         names = (*(c.name for c in source_columns(read, columns)), *((NOTES,) if noted else ()))
-        scan = ConnectorScan(read.source.path, what, read.source.key, names, parts)
+        texts = tuple(c.name for c in read.source.columns if isinstance(c.type, String))
+        scan = ConnectorScan(read.source.path, what, read.source.key, names, parts, texts)
         rows, size = sum(t.rows for _, t in folders), sum(f.bytes for _, t in folders for f in t.files)
         return [Chunk(key, 0, scan.to_text(), rows, size, lane=read.source.path)]
 

@@ -248,7 +248,8 @@ def reason_no_form(kind: pa.DataType, source: DataType, target: pa.DataType) -> 
         return "a number is not a UUID" if isinstance(source, Boolean | Int | Decimal | Float) else ""
     if is_bytes(target):
         number = isinstance(source, Boolean | Int | Decimal | Float | Date | Time | Timestamp | TimestampTz)
-        written = isinstance(source, Binary | Uuid | String | Json | Unknown) or (is_bytes(kind) and not number)
+        written = isinstance(source, Uuid | String | Json | Unknown) or (is_bytes(kind) and not number)
+        written = written or (isinstance(source, Binary) and is_text(kind))
         return "" if written else "only text, bytes and UUIDs have a form as bytes"
     if _is_number(target) and isinstance(source, Date | Time | Timestamp | TimestampTz | Uuid | Binary):
         return "not a number"
