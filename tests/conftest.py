@@ -21,6 +21,7 @@ from xdist.scheduler import LoadGroupScheduling, Scheduling
 
 import samples
 from azure_server import azure_server  # noqa: F401 - fixture
+from environment import isolate
 from instep import logs, redaction
 from instep.sources.sqlite import connect
 from mariadb import mariadb, mariadb_server  # noqa: F401 - fixtures
@@ -29,6 +30,7 @@ from rest_catalog import rest_catalog, rest_catalog_in_s3, rest_jvm  # noqa: F40
 from s3_server import bucket, container, s3_server  # noqa: F401 - fixtures
 from statements import share_compiled
 
+isolate()  # before anything reads a variable of the shell
 share_compiled()
 os.environ["INSTEP_RESIDENT"] = "off"  # commands of tests run in their own process; tests/engine has engines
 os.environ.setdefault("INSTEP_ENGINE", "local")  # project files that name no engine start no JVM
