@@ -63,6 +63,27 @@ def test_values_beside_the_rows_are_hashed_as_they_become_the_column_s(
     assert all(extra is None for *_, extra in found)
 
 
+@pytest.mark.parametrize("selection", [BY_COMMAND, BY_FILE], ids=["by command", "by file"])
+@pytest.mark.parametrize(
+    "value", ["0f" * 32, digest("a token"), {"sha256": "0f" * 32}], ids=["hex digits", "a hash", "a document"]
+)
+def test_a_value_that_looks_like_a_hash_is_hashed(
+    make_connector: MakeConnector, selection: Selection, value: Any
+) -> None:
+    """What was kept in clear before the column was hashed, and what came later, whoever asked for the hash."""
+    world = make_connector("duckdb", declared=KEY)
+    world.play(*upserts("t", {"id": 1, "a": "x"}), CHECKPOINT)
+    world.policy = preset("approve")
+    world.play(*rows((1, value, 5)))
+    world.selection = selection
+    world.play(*rows((2, value, 5)))
+    world.answer("approved", "column.added")
+    world.play(*rows((3, value, 5)))
+    found = world.rows("t", "b", "n")
+    text = value if isinstance(value, str) else '{"sha256":"' + value["sha256"] + '"}'
+    assert found == [(digest(text), digest("5"))] * 3
+
+
 def test_what_was_kept_as_hashes_stays_so(world: ConnectorWorld) -> None:
     world.selection = BY_FILE
     world.play(*rows((1, CANARY, 5)))

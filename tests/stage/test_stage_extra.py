@@ -16,9 +16,10 @@ from instep.errors import StageError
 from instep.schema.catalog.types import parse
 from instep.stage.casts.cast import cast
 from instep.stage.conform import conform
-from instep.stage.overflow import SAFE, extra_json, text_of
+from instep.stage.overflow import SAFE, extra_json, is_hash, text_of
 from instep.stage.spec import SystemColumns
 
+HEX = "0f" * 32
 CASES: list[tuple[str, str, Any, str]] = [
     ("true", "boolean", True, "true"),
     ("a small integer", "int32", -7, "-7"),
@@ -38,6 +39,9 @@ CASES: list[tuple[str, str, Any, str]] = [
     ("a name twice", "json", '{"a":1,"a":2}', '"{\\"a\\":1,\\"a\\":2}"'),
     ("not a document", "json", "{", '"{"'),
     ("an array", "array(int32)", [1, None], "[1,null]"),
+    ("a document like a hash", "json", f'{{"sha256": "{HEX}"}}', f'"{{\\"sha256\\": \\"{HEX}\\"}}"'),
+    ("a document with more than that", "json", f'{{"sha256":"{HEX}","a":1}}', f'{{"sha256":"{HEX}","a":1}}'),
+    ("a document with another digest", "json", '{"sha256":"a1"}', '{"sha256":"a1"}'),
 ]
 
 
@@ -68,6 +72,29 @@ def test_one_object_a_row_by_source_name() -> None:
 def test_text_that_is_no_text_is_hex() -> None:
     broken = pa.array([b"\xff"]).view(pa.string())
     assert extra_json([(column("c", "string"), broken)], 1).to_pylist() == ['{"c":"\\\\xff"}']
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("string", HEX),
+        ("binary", bytes.fromhex(HEX)),
+        ("json", f'"{HEX}"'),
+        ("json", f'{{"sha256":"{HEX}"}}'),
+        ("json", f'{{ "sha256" : "{HEX}" }}'),
+        ("json", f'{{"sha256":"{HEX}","sha256":"{HEX}"}}'),
+        ("string", f'{{"sha256":"{HEX}"}}'),
+        ("array(string)", [HEX]),
+    ],
+)
+def test_no_value_in_clear_is_taken_for_a_hash(kind: str, value: Any) -> None:
+    """Whatever it looks like; a hash is known as one, and its text is that of hashed columns."""
+    values = pa.array([value], arrow(parse(kind)))
+    [clear] = extra_json([(column("c", kind), values)], 1).to_pylist()
+    assert not is_hash(json.loads(clear)["c"])
+    [text] = extra_json([(column("c", kind, hashed=True), pa.array([HEX]))], 1).to_pylist()
+    member = json.loads(text)["c"]
+    assert (is_hash(member), text_of(member)) == (True, HEX)
 
 
 KINDS: dict[str, st.SearchStrategy[Any]] = {
@@ -101,7 +128,7 @@ def test_conform_puts_extra_columns_into_their_own() -> None:
     out = conform(batch(id=[1, 2], a=["x", None], b=["secret", None]), spec(extra=held, salt=b"s")).batch
     [first, second] = out.column("_extra").to_pylist()
     told = json.loads(first)
-    assert (told["a"], len(told["b"]), second) == ("x", 64, None)
+    assert (told["a"], len(told["b"]["sha256"]), second) == ("x", 64, None)
     assert "secret" not in first
 
 

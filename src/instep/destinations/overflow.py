@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,9 +14,7 @@ from instep.destinations.types import plain_type
 from instep.schema.catalog.types import DataType
 from instep.stage.conform import compact_json, digest, hashed
 from instep.stage.field_metadata import limited
-from instep.stage.overflow import from_texts, text_of
-
-_HASH = re.compile(r"[0-9a-f]{64}")
+from instep.stage.overflow import from_texts, is_hash, text_of
 
 
 @dataclass(frozen=True)
@@ -26,18 +23,15 @@ class Hashing:
 
     source: DataType
     salt: bytes = field(repr=False)
-    late: bool
-    """The column is hashed since it was accepted; without it what looks like a hash was kept as one."""
 
-    def of(self, texts: Sequence[str | None]) -> list[str | None]:
-        values = from_texts(texts, self.source, plain_type(self.source)).values
+    def of(self, members: Sequence[Any]) -> list[str | None]:
+        """Return the hash of each member of the objects; one that was kept as a hash stays as it is."""
+        texts = [text_of(m) for m in members]
+        clear = [None if is_hash(m) else text for m, text in zip(members, texts, strict=True)]
+        values = from_texts(clear, self.source, plain_type(self.source)).values
         hashes = hashed(values, self.source, self.salt).to_pylist()
-        return [self._one(text, by_type) for text, by_type in zip(texts, hashes, strict=True)]
-
-    def _one(self, text: str | None, by_type: str | None) -> str | None:
-        if text is None or (not self.late and _HASH.fullmatch(text)):
-            return text
-        return by_type or digest(text, self.salt)
+        by_type = zip(clear, texts, hashes, strict=True)
+        return [text if value is None else hash or digest(value, self.salt) for value, text, hash in by_type]
 
 
 @dataclass(frozen=True)
@@ -50,8 +44,7 @@ class OverflowColumn:
 
     def texts(self, members: Sequence[Any]) -> list[str | None]:
         """Return the texts to cast, from members as `json.loads` gives them."""
-        texts = [text_of(m) for m in members]
-        return self.hashing.of(texts) if self.hashing else texts
+        return self.hashing.of(members) if self.hashing else [text_of(m) for m in members]
 
 
 @dataclass(frozen=True)

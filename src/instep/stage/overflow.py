@@ -3,7 +3,8 @@
 Why a column has no place is for others to know. Booleans are JSON's own, integers numbers up to 2^53 - 1 either way and
 text beyond, floats numbers in their shortest form, decimals and everything else text: nothing that a JSON reader may
 round is a number. Documents, arrays and structs stand inside the object where a reader gives back what was put in,
-else as their text. A value that its own type does not admit is its text; NULL is left out.
+else as their text. A value that its own type does not admit is its text; NULL is left out. The hash of a value is
+`{"sha256": "..."}`, so that no value in clear is taken for one: a document of this form is its text.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from instep.stage.spec import StageColumn
 SAFE = 2**53 - 1
 """Integers up to here, negative or not, are numbers in every JSON reader."""
 
+_SHA256 = "sha256"
+_HEX = re.compile(r"[0-9a-f]{64}")
 _NUMBER = re.compile(r"-?\d+(\.\d+)?(e[+-]?\d+)?")
 _OWN = {Boolean: pa.bool_(), Int: pa.int64(), Float: pa.float64()}
 
@@ -46,7 +49,7 @@ def _members(column: StageColumn, values: pa.Array) -> list[str | None]:
     """Return each value's JSON."""
     source = column.source or column.type
     if column.hashed:
-        return [None if v is None else json.dumps(v) for v in values.to_pylist()]
+        return [None if v is None else json.dumps({_SHA256: v}, separators=(",", ":")) for v in values.to_pylist()]
     if isinstance(column.type, Boolean | Int) or (isinstance(column.type, Float) and column.type.bits == 64):
         done = cast(values, source, _OWN[type(column.type)], column.type)
         texts = _texts(values, column) if done.invalid_values else []
@@ -91,7 +94,7 @@ def _document(text: str) -> str:
     """Return the document itself, if it is an object or an array that a reader gives back as it was."""
     try:
         exact = json.loads(text, parse_constant=refuse, parse_float=Decimal, object_pairs_hook=members_once)
-        same = isinstance(exact, dict | list) and _same(exact, json.loads(text))
+        same = isinstance(exact, dict | list) and not is_hash(exact) and _same(exact, json.loads(text))
         return json.dumps(json.loads(text), ensure_ascii=False, separators=(",", ":")) if same else _quoted(text)
     except (ValueError, RecursionError):
         return _quoted(text)
@@ -126,4 +129,14 @@ def text_of(member: Any) -> str | None:
     gives it."""
     if member is None or isinstance(member, str):
         return member
+    if is_hash(member):
+        digest: str = member[_SHA256]
+        return digest
     return repr(member) if isinstance(member, float) else json.dumps(member, ensure_ascii=False, separators=(",", ":"))
+
+
+def is_hash(member: Any) -> bool:
+    """Return whether a member of the object is the hash of a value; `member` as `json.loads` gives it."""
+    if not isinstance(member, dict) or member.keys() != {_SHA256}:
+        return False
+    return isinstance(member[_SHA256], str) and _HEX.fullmatch(member[_SHA256]) is not None

@@ -18,7 +18,6 @@ from instep.model import Run, TableRun
 from instep.schema.catalog.catalog import Column, Table
 from instep.schema.catalog.types import DataType, String
 from instep.schema.planning.naming import destination_ref
-from instep.schema.selection.selection import Selection, hashed
 from instep.sources.stream import Streams
 from instep.store.catalogs.backfills import Backfill
 from instep.sync.context import Ref, SyncContext
@@ -95,10 +94,7 @@ def _columns(context: SyncContext, table: Table, backfills: Iterable[Backfill]) 
     treatments = ColumnTreatments(replace(context, selection=on.now, before=on.before), table)
     hidden = {c.name for c, _ in filled if treatments.of(c.name).is_hashed}
     types = _types_at_source(context, table) if hidden else {}
-    return {
-        c.alias or c.name: _overflow_column(context, on.before, table, c, b, types, is_hashed=c.name in hidden)
-        for c, b in filled
-    }
+    return {c.alias or c.name: _overflow_column(context, c, b, types, is_hashed=c.name in hidden) for c, b in filled}
 
 
 def _types_at_source(context: SyncContext, table: Table) -> dict[str, DataType]:
@@ -109,32 +105,18 @@ def _types_at_source(context: SyncContext, table: Table) -> dict[str, DataType]:
 
 def _overflow_column(
     context: SyncContext,
-    on: Selection,
-    table: Table,
     column: Column,
     backfill: Backfill,
     types: Mapping[str, DataType],
     *,
     is_hashed: bool,
 ) -> OverflowColumn:
-    """Return the kept values of a column. They were kept as they came unless the column was to be hashed by then."""
+    """Return the kept values of a column."""
     # what the column was called while it was kept: it may have another name by now
     name = context.store.reviews.get(backfill.change).column if backfill.change else backfill.column
     if not is_hashed:
         return OverflowColumn(name, column.type)
-    late = _hashed_since(context, on, table, column, backfill)
-    return OverflowColumn(name, column.type, Hashing(types.get(name, String()), context.salt, late))
-
-
-def _hashed_since(context: SyncContext, on: Selection, table: Table, column: Column, backfill: Backfill) -> bool:
-    """Return whether all its values were kept in clear: it was accepted hashed, and nothing had it hashed before."""
-    path = ".".join(filter(None, (*table.ref, column.name)))
-    if path not in on.masked or hashed(replace(on, masked=frozenset()), table.ref, column.name):
-        return False
-    answered = context.store.reviews.get(backfill.change).decided_at if backfill.change else None
-    switched = context.store.events.latest(connection=context.name, types=("selection.changed",), limit=1_000_000)
-    matching = (e for e in switched if (e.data["object"], e.data["choice"]) == (path, "hashed"))
-    return not any(answered is None or e.at < answered for e in matching)
+    return OverflowColumn(name, column.type, Hashing(types.get(name, String()), context.salt))
 
 
 def _end(context: SyncContext, backfills: Iterable[Backfill], how: str) -> None:
