@@ -34,6 +34,10 @@ _HARMLESS = re.compile(
     r"|[+-]?\d{1,15}(\.\d{1,9})?"  # a number
     r"|\d{4}-\d\d(-\d\d)?([T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?)?(Z|[+-]\d\d:?\d\d)?"  # a date, a time
 )
+_VALUE = re.compile(r"""["'`\u00ab\u2018\u201c\u201e]|(?<=\bvalue )[-+.\d]|(?<= )\((?=[-+.\d])""")
+"""Where a value of a row begins in an error: it is quoted, or a number."""
+_OF_VALUES = frozenset(("DataError", "IntegrityError", "InvalidInputException", "ValueError"))
+"""Classes of errors that repeat a value of a row: those of drivers, of DuckDB, of Arrow."""
 _WORD = re.compile(r"[A-Za-z_]{1,12}|\d{1,6}|v\d{1,3}")
 
 
@@ -59,6 +63,19 @@ def is_plain(value: str) -> bool:
     if re.fullmatch(r"[a-z0-9-]+(\.[a-z0-9-]+)*\.[a-z]{2,8}(:\d{1,5})?", value):
         return True  # a host, whose name is in every address
     return _WORD.fullmatch(value) is not None
+
+
+def without_value(text: str) -> str:
+    """Return what a library says of a value of a row without the value, and without what follows it."""
+    begin = _VALUE.search(text)
+    return text if begin is None else f"{text[: begin.start()]}{HIDDEN}"
+
+
+def error_line(error: BaseException) -> str:
+    """Return the first line of an error of a library; without the value of a row, if the error may be about one."""
+    line = next(iter(str(error).strip().splitlines()), type(error).__name__)
+    is_of_value = not _OF_VALUES.isdisjoint(kind.__name__ for kind in type(error).__mro__)
+    return without_value(line) if is_of_value else line
 
 
 class Redactor:

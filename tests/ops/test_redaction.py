@@ -7,13 +7,16 @@ import html
 import json
 import re
 from collections.abc import Callable
+from datetime import datetime
 from itertools import product
 from urllib.parse import quote, quote_plus
 
+import duckdb
+import pyarrow as pa
 import pytest
 
 from instep.errors import ReadError
-from instep.redaction import HIDDEN, Redactor, cut, hide, is_plain
+from instep.redaction import HIDDEN, Redactor, cut, error_line, hide, is_plain, without_value
 from instep.store.store import Store
 from instep.store.work.runs import Runs
 
@@ -143,7 +146,7 @@ def test_errors_never_have_a_known_secret_nor_does_the_store(tmp_path) -> None: 
 
 @pytest.mark.parametrize("show", [
     lambda v: repr(v.encode()), ascii, lambda v: v.encode("ascii", "backslashreplace").decode(),
-    lambda v: v.encode().decode("latin-1"), lambda v: json.dumps(v).replace("\\u00e4", "\\u00E4"),
+    lambda v: v.encode().decode("latin-1"), lambda v: json.dumps(v).replace("\u00e4", "\u00E4"),
     lambda v: v.encode().hex(), lambda v: v.encode().hex().upper(), lambda v: v.encode().hex(" "),
 ])  # fmt: skip
 def test_bytes_and_texts_of_another_encoding(show: Callable[[str], str]) -> None:
@@ -152,3 +155,69 @@ def test_bytes_and_texts_of_another_encoding(show: Callable[[str], str]) -> None
     assert "geheim" not in said
     assert "67656865696d" not in said.lower().replace(" ", "")
     assert HIDDEN in said
+
+
+VALUE = "alice@example.org"
+AMOUNT = 987_654_321
+STATEMENTS = [
+    f"SELECT CAST('{VALUE}' AS INTEGER)",
+    f"SELECT CAST('{VALUE}' AS DATE)",
+    f"SELECT CAST({AMOUNT} AS TINYINT)",
+    f"SELECT CAST({AMOUNT} AS DECIMAL(4, 1))",
+    f"SELECT CAST({AMOUNT} AS INTEGER) * CAST(1000 AS INTEGER)",
+    f"SELECT json_extract('{VALUE}', '$.a')",
+    f"SELECT strptime('{VALUE}', '%Y')",
+    "INSERT INTO t SELECT a FROM t",
+]
+
+
+@pytest.mark.parametrize("statement", STATEMENTS)
+def test_an_error_of_duckdb_about_a_value_does_not_tell_it(statement: str) -> None:
+    with duckdb.connect() as db:
+        db.execute("CREATE TABLE t (a VARCHAR UNIQUE)").execute("INSERT INTO t VALUES (?)", [VALUE])
+        with pytest.raises(duckdb.Error) as told:
+            db.execute(statement).fetchall()
+    assert VALUE in str(told.value) or str(AMOUNT) in str(told.value)
+    line = error_line(told.value)
+    assert (VALUE in line, str(AMOUNT) in line, "Error: " in line) == (False, False, True), line
+
+
+def test_an_error_of_another_library_about_a_value_does_not_tell_it() -> None:
+    for fails in (
+        lambda: pa.array([VALUE]).cast(pa.int64()),
+        lambda: int(VALUE),
+        lambda: float(VALUE),
+        lambda: datetime.fromisoformat(VALUE),
+        lambda: pa.scalar(AMOUNT).cast(pa.int8()),
+    ):
+        with pytest.raises(ValueError, match=f"{VALUE}|{AMOUNT}") as told:
+            fails()
+        line = error_line(told.value)
+        assert (VALUE in line, str(AMOUNT) in line) == (False, False), line
+
+
+# what servers and drivers say of a value
+SAID = [
+    ('invalid input syntax for type integer: "a"b"', "invalid input syntax for type integer: "),
+    ('invalid input value for enum mood: "x', "invalid input value for enum mood: "),
+    ('value "99" is out of range for type integer', "value "),
+    ("ung\u00fcltige Eingabesyntax: \u201ex\u201c", "ung\u00fcltige Eingabesyntax: "),
+    ("Truncated incorrect INTEGER value: 'x'", "Truncated incorrect INTEGER value: "),
+    ("Conversion failed when converting the varchar value 'x' to data type int.",
+     "Conversion failed when converting the varchar value "),
+    ("value too long for type character varying(5)", "value too long for type character varying(5)"),
+    ("division by zero", "division by zero"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("said", "left"), SAID)
+def test_what_is_left_of_an_error_about_a_value(said: str, left: str) -> None:
+    assert without_value(said) == left + (HIDDEN if left != said else "")
+
+
+def test_an_error_that_is_about_no_value_is_told_whole() -> None:
+    with duckdb.connect() as db, pytest.raises(duckdb.Error) as told:
+        db.execute('SELECT "strange" FROM nothing')
+    assert "nothing" in error_line(told.value)
+    assert error_line(KeyError("column")) == "'column'"
+    assert error_line(OSError()) == "OSError"

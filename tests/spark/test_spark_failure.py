@@ -6,6 +6,7 @@ import pytest
 
 from instep.errors import AccessDenied, InstepError, ReadError, SetupError, StageError
 from instep.spark.failure import explain
+from instep.spark.jdbc import driver_message
 
 PYTHON = """
   An exception was thrown from the Python worker. Please see the stack trace below.
@@ -34,6 +35,18 @@ Caused by: {line}
             StageError,
             "a Spark task failed: ZeroDivisionError: worse",
             id="the last Python error",
+        ),
+        pytest.param(
+            PYTHON.format(line="pyarrow.lib.ArrowInvalid: Failed to parse string: 'ann@x' as a scalar"),
+            StageError,
+            "a Spark task failed: pyarrow.lib.ArrowInvalid: Failed to parse string: [redacted]",
+            id="a Python error about a value",
+        ),
+        pytest.param(
+            JAVA.format(line="org.apache.spark.SparkNumberFormatException: [CAST_INVALID_INPUT] The value 'ann@x' of"),
+            StageError,
+            "Spark failed: [CAST_INVALID_INPUT] The value [redacted]",
+            id="a Java error about a value",
         ),
         pytest.param(
             PYTHON.format(line="ModuleNotFoundError: No module named 'instep'"),
@@ -92,3 +105,20 @@ def test_explain(text: str, kind: type[InstepError], message: str) -> None:
     assert type(error) is kind
     assert error.message == message
     assert "\tat " not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("thrown", "left"),
+    [
+        ("com.microsoft.sqlserver.jdbc.SQLServerException: Conversion failed when converting the value 'ann@x' to int",
+         "Conversion failed when converting the value [redacted]"),
+        ('org.postgresql.util.PSQLException: ERROR: invalid input syntax for type integer: "ann@x"',
+         "ERROR: invalid input syntax for type integer: [redacted]"),
+        ('org.h2.jdbc.JdbcSQLDataException: Data conversion error converting "ann@x"; SQL statement',
+         "Data conversion error converting [redacted]"),
+        ("java.sql.SQLDataException: Value '99' is outside of valid range; out of range", "Value [redacted]"),
+        ("java.sql.SQLException: Table 'shop.gone' does not exist", "Table 'shop.gone' does not exist"),
+    ],
+)  # fmt: skip
+def test_what_a_driver_says_of_a_value_is_left_out(thrown: str, left: str) -> None:
+    assert driver_message(RuntimeError(f"An error occurred while calling o1.x\n: {thrown}\n\tat a.b")) == left

@@ -9,6 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from instep.project.sections.tables import TableSettings
+from instep.redaction import HIDDEN
+from instep.schema.selection.selection import Selection, patterns
 from sync_world import MakeWorld, World, counts, cursor
 
 TABLE = "CREATE TABLE t (id int PRIMARY KEY, state varchar(20), at int NOT NULL)"
@@ -216,3 +218,21 @@ def test_a_filters_rows_are_the_sources_rows_that_match(filtered: World, rounds:
 def filtered(make_world: MakeWorld) -> World:
     """Its `at` grows with every change, as a cursor must."""
     return begun(make_world("sqlite"), OPEN, cursor("at"))
+
+
+@pytest.mark.parametrize("selection", [Selection(), Selection(hashed=patterns(["t.state"]))], ids=["read", "hashed"])
+@pytest.mark.parametrize("where", ["state::int > 0", "state::date > now()", "(state || 'x')::uuid IS NULL"])
+def test_a_filter_that_fails_on_a_value_does_not_tell_it(
+    make_world: MakeWorld, where: str, selection: Selection
+) -> None:
+    """In no error, event or run: the column may be hashed or left out."""
+    world = begun(make_world("postgres"), None)
+    world.selection = selection
+    world.run("UPDATE t SET state = 'canary-4d'")
+    world.settings["t"] = TableSettings(filter=where)
+    report = world.sync()
+    assert report.status == "failed"
+    events = [str(event) for event in world.store.events.after()]
+    told = [str(report), *events, str(world.store.runs.latest("shop")), str(world.store.runs.latest_tables("shop"))]
+    assert HIDDEN in told[0], [t.error for t in report.tables]
+    assert [text for text in told if "canary" in text] == []

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 
 from instep.errors import InstepError, SetupError, StageError, named
+from instep.redaction import without_value
 
 _OURS = re.compile(r"^\s*instep\.errors\.(\w+): (.*)$", re.MULTILINE)
-_PYTHON = re.compile(r"^\s*([A-Za-z_][\w.]*(?:Error|Exception|Interrupt)): (.*)$", re.MULTILINE)
+_PYTHON = re.compile(r"^\s*([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|ArrowInvalid)): (.*)$", re.MULTILINE)
 _JAVA = re.compile(r"(?:Caused by: )?([\w.$]+(?:Exception|Error)): (?!Full stacktrace of original )([^\n]+)")
+_OF_VALUES = re.compile(r"((NumberFormat|DateTime|Arithmetic|SQLData)Exception|ArrowInvalid|ValueError|DataError)$")
 _DIED = ("Python worker exited unexpectedly", "Python worker failed to connect back", "EOFException")
 
 
@@ -30,15 +32,20 @@ def explain(error: BaseException) -> InstepError:
     if setup := _setup(text):
         return setup
     if match := _last(_PYTHON, text):
-        return StageError(f"a Spark task failed: {match[0]}: {match[1]}", hint=_AGAIN)
+        return StageError(f"a Spark task failed: {match[0]}: {_message(*match)}", hint=_AGAIN)
     if any(sign in text for sign in _DIED):
         return StageError(
             "a Python worker ended without a word, four times",
             hint="most likely memory ran out: lower spark.master's cores (local[1]) or free memory, then sync again",
         )
     if match := _last(_JAVA, text):
-        return StageError(f"Spark failed: {match[1][:300]}", hint=_AGAIN)
+        return StageError(f"Spark failed: {_message(*match)[:300]}", hint=_AGAIN)
     return StageError(f"Spark failed: {(text.splitlines() or [type(error).__name__])[0][:300]}", hint=_AGAIN)
+
+
+def _message(kind: str, text: str) -> str:
+    """Return what an exception says, without a value of a row."""
+    return without_value(text) if _OF_VALUES.search(kind) else text
 
 
 def _setup(text: str) -> SetupError | None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from instep.errors import ConnectError, InstepError, ReadError, SetupError, SourceLost
+from instep.redaction import without_value
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -326,8 +327,10 @@ def driver_message(error: BaseException) -> str:
     if not thrown:
         lines = str(error).strip().splitlines()
         return lines[0][:400] if lines else type(error).__name__
-    of_sql = [t.text for t in thrown if t.is_sql]
-    return " ".join((of_sql[0] if of_sql else thrown[-1].text).split())[:400]
+    chosen = next((t for t in thrown if t.is_sql), thrown[-1])
+    text = " ".join(chosen.text.split())
+    is_of_value = (chosen.state or "").startswith("22") or _OF_VALUES.search(text)
+    return (without_value(text) if is_of_value else text)[:400]
 
 
 def is_of_driver(error: BaseException) -> bool:
@@ -352,6 +355,8 @@ def read_failure(login: Login, error: BaseException, subject: str) -> ReadError:
     return ReadError(f"{subject} failed: {text}", hint="check it with `instep source test`, then sync again")
 
 
+_OF_VALUES = re.compile(r"(?i)\bconver|invalid input|invalid number|out of range|overflow|truncat|incorrect .* value")
+"""Parts of errors of drivers that quote a value of a row, whatever SQL state they have."""
 _LOST_STATES = ("08", "57P0")
 """Beginnings of the SQL states of a connection that has ended, and of a server that ends it."""
 _LOST_CLASSES = re.compile(r"Connection\w*Exception$|\.CommunicationsException$|SQLRecoverableException$")

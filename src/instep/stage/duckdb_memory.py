@@ -10,6 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from instep.errors import DestinationError, InstepError
+from instep.redaction import error_line
 from instep.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def in_duckdb(
         try:
             yield db
         except duckdb.Error as error:
-            message = str(error).strip().splitlines()[0]
+            message = error_line(error)
             if isinstance(error, duckdb.OutOfMemoryException):
                 hint = "free disk space for temporary files, then run it again"
                 raise DestinationError(f"the rows do not fit into memory: {message}", hint=hint) from error

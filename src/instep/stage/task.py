@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from instep.errors import AccessDenied, ConnectError, InstepError, LockYielded, ReadError, StageError
+from instep.redaction import error_line
 from instep.stage.conform import TEXT, Conformer, QuarantinedValue, compact_json, refused
 from instep.stage.files.partitioned import writer_for
 from instep.stage.lanes import read_lane
@@ -242,7 +243,7 @@ def read_chunk(session: ReadSession, chunk: Chunk) -> Generator[pa.RecordBatch, 
         raise
     except Exception as error:
         raise ReadError(
-            f"{chunk.table}: reading failed in chunk {chunk.number}: {_first_line(error)}",
+            f"{chunk.table}: reading failed in chunk {chunk.number}: {error_line(error)}",
             hint="check the connection with `instep source test`, then sync again",
         ) from error
 
@@ -334,14 +335,9 @@ def may_pass(error: InstepError) -> bool:
 def unexpected(chunk: Chunk, error: BaseException) -> InstepError:
     """Return an error that no room foresaw, with the table it happened in."""
     return StageError(
-        f"{chunk.table}: chunk {chunk.number} failed: {type(error).__name__}: {_first_line(error)}",
+        f"{chunk.table}: chunk {chunk.number} failed: {type(error).__name__}: {error_line(error)}",
         hint="nothing was committed: sync again, and report this if it stays",
     )
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
 
 
 _SLICE = 0.5

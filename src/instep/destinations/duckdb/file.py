@@ -23,6 +23,7 @@ import duckdb
 from instep.destinations.duckdb.session import DuckDbSession
 from instep.destinations.sql.merge import text_literal
 from instep.errors import Conflict, ConnectError, DestinationError
+from instep.redaction import error_line
 
 _LOCKED = re.compile(r"Conflicting lock is held in (?P<program>\S+).*?\(PID (?P<pid>\d+)\)")
 _WILD = re.compile(r"([*?\[])")
@@ -270,7 +271,7 @@ class DatabaseFile:
             return DestinationError(
                 f"{self.path}: {_first(error)}: nothing was written", hint="free disk space, then run it again"
             )
-        return DestinationError(f"{self.path.name}: {_first(error)}")
+        return DestinationError(f"{self.path.name}: {error_line(error)}")
 
     def _refused(self, error: duckdb.Error) -> ConnectError:
         return ConnectError(f"{self.path} cannot be written: {_first(error)}", hint=_RIGHTS)

@@ -22,6 +22,7 @@ from instep.destinations.sql.session import SCHEMA
 from instep.errors import Conflict, ConnectError, DestinationError, InstepError, SchemaError
 from instep.project.sections.models import PostgresDestinationSection
 from instep.project.sections.reach import VERIFY
+from instep.stage.libpq_errors import without_row_value
 from instep.stage.secret_files import as_file, private_file
 from instep.stage.timeouts import ENDLESS, LIBPQ, SILENT, CallTimeout, Silence, opened, own_login, proof_of_password
 
@@ -115,7 +116,7 @@ _STATES: tuple[tuple[str, type[InstepError], str], ...] = (
 
 def clear(config: PostgresServerConfig, text: str, sqlstate: str) -> InstepError:
     """Return the error for one of the server's (`sqlstate`) or of the driver's; without the password."""
-    masked = _first_line(text.replace(config.password, "***") if config.password else text)
+    masked = without_row_value(_first_line(text.replace(config.password, "***") if config.password else text), sqlstate)
     for state, kind, hint in _STATES:
         if sqlstate.startswith(state):
             return kind(f"{config.place}: {masked}", hint=hint.format(c=config))

@@ -13,6 +13,7 @@ from instep.errors import AccessDenied, ConnectError, InstepError, ProjectError,
 from instep.loopback import is_near
 from instep.project.sections.databases import MySqlSourceSection
 from instep.project.sections.reach import VERIFY, Tls
+from instep.redaction import without_value
 from instep.sources.mysql.wire import MALFORMED, translated_errors
 from instep.sources.server import with_files
 from instep.sources.ssh import ServerAddress, through
@@ -276,7 +277,7 @@ def translated(config: MySqlSourceSection, what: str = "") -> Iterator[None]:
 
 def translate(config: MySqlSourceSection, code: int, text: str, what: str = "") -> InstepError:
     """Return our error for one of the server's or of pymysql's, by its number."""
-    subject, text = what or config.place, config.redacted(text)
+    subject, text = what or config.place, config.redacted(without_value(text) if code in _OF_VALUES else text)
     if not code and not text:  # pymysql says no more of a connection that is closed already
         code, text = 2006, "it is closed"
     if code in _ACCESS:
@@ -303,6 +304,8 @@ def translate(config: MySqlSourceSection, code: int, text: str, what: str = "") 
 
 
 _ACCESS = (1142, 1143, 1370)
+_OF_VALUES = (1062, 1264, 1265, 1292, 1366, 1411, 1525, 1690, 3140, 3141, 3143, 3156, 3903, 4038)
+"""Errors of the server that quote a value of a row."""
 _MOVED = (1146, 1054, 1412, 1051, 1356)
 _PATTERN = (1139, 3685, 3686, 3687, 3688, 3689, 3690, 3691, 3692, 3693, 3694, 3695, 3696, 3697)
 _GONE = (2006, 2013, 2014, 1927, 1053)

@@ -16,6 +16,7 @@ from instep.project.sections.reach import VERIFY, Tls
 from instep.sources.postgres.types import literal
 from instep.sources.server import with_files
 from instep.sources.ssh import ServerAddress, through
+from instep.stage.libpq_errors import without_row_value
 from instep.stage.secret_files import as_file, private_file
 from instep.stage.timeouts import ENDLESS, LIBPQ, SILENT, opened, own_login, proof_of_password, timed_connection
 
@@ -160,6 +161,8 @@ def translate(
 ) -> InstepError:
     """Return our error for one of the server's or of libpq's. Some come without an SQLSTATE: then the text decides."""
     text = config.redacted(_first_line(text))
+    if sqlstate != "2201B":
+        text = without_row_value(text, sqlstate)
     subject = what or config.place
     if sqlstate == "42501" or "permission denied for" in text:
         hint = f"grant the SELECT privilege on it to {config.user}, or put it into the source's exclude list"

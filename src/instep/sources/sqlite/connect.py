@@ -81,7 +81,8 @@ def describing(path: str, kind: type[InstepError], what: str = "") -> Iterator[N
         yield
     except sqlite3.Error as error:
         place = f"SQLite file {path}" + (f", {what}" if what else "")
-        raise kind(f"{place}: {error}", hint=_hint(error)) from None
+        text, _, _ = str(error).partition(" with text ")  # a value that is not UTF-8
+        raise kind(f"{place}: {text}", hint=_hint(error)) from None
 
 
 _NO_ROOM = "free space there, name a larger disk by TMPDIR, or switch the file to WAL mode"

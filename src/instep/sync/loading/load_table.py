@@ -16,6 +16,7 @@ from instep.crash import crashpoint
 from instep.destinations.base import Commit, LoadOutcome, Merge, Ref, RowUpdate
 from instep.errors import Blocked, DestinationError, Fenced, InstepError, StageError, named
 from instep.model import Run, TableRun
+from instep.redaction import error_line
 from instep.schema.catalog.catalog import table_fingerprint
 from instep.schema.planning.overflow import dropped_extras
 from instep.sources.base import Snapshot
@@ -187,8 +188,7 @@ def result_of(context: SyncContext, load: Load, future: Future[TableResult], run
     except OSError as error:
         return failed(load, run, disk_error(load.table.path, error))
     except Exception as error:
-        text = str(error).splitlines()[0] if str(error) else ""
-        return failed(load, run, DestinationError(f"{load.table.path}: {type(error).__name__}: {text}"))
+        return failed(load, run, DestinationError(f"{load.table.path}: {type(error).__name__}: {error_line(error)}"))
 
 
 def failed(load: Load, run: Run, error: InstepError) -> TableResult:
