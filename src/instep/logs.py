@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Any, TextIO, TypeVar
 
 from instep.errors import escaped_json, one_line, visible
-from instep.redaction import HIDDEN, blot, names_secret
+from instep.redaction import HIDDEN, blot, error_line, names_secret
 
 T = TypeVar("T")
 _context: ContextVar[Mapping[str, str]] = ContextVar("instep_log", default=MappingProxyType({}))
@@ -104,7 +104,7 @@ class AsJson(logging.Formatter):
         line = {"time": at, "level": record.levelname.lower(), "logger": record.name, "message": record.getMessage()}
         line |= {name: value for name, value in fields(record).items() if name not in line}
         if record.exc_info and record.exc_info[0] is not None:
-            line |= {"error": record.exc_info[0].__name__, "trace": self.formatException(record.exc_info)}
+            line |= {"error": record.exc_info[0].__name__, "trace": _trace(self, record)}
         return escaped_json(json.dumps(cleaned(line), ensure_ascii=False, default=str))
 
 
@@ -121,9 +121,29 @@ class AsText(logging.Formatter):
         at = datetime.fromtimestamp(record.created, UTC)
         text = f"{at:%H:%M:%S} {record.levelname.lower():7} {record.getMessage()}{'  ' + pairs if pairs else ''}"
         if record.exc_info and record.exc_info[0] is not None:
-            trace = visible(clean(self.formatException(record.exc_info)))
+            trace = visible(clean(_trace(self, record)))
             return "\n    ".join([one_line(clean(text)), *trace.splitlines()])
         return one_line(clean(text))
+
+
+def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+    """Return the traceback of a record, without values of rows."""
+    assert record.exc_info is not None, "asked before"
+    trace = formatter.formatException(record.exc_info)
+    return without_values(trace, record.exc_info[1]) if record.exc_info[1] is not None else trace
+
+
+def without_values(trace: str, error: BaseException) -> str:
+    """Return a traceback without the values of rows that its errors repeat."""
+    seen, left = set[int](), [error]
+    while left:
+        one = left.pop()
+        seen.add(id(one))
+        text, line = str(one), error_line(one)
+        if text and line != text.strip().splitlines()[0]:
+            trace = trace.replace(text, line)
+        left += [other for other in (one.__cause__, one.__context__) if other is not None and id(other) not in seen]
+    return trace
 
 
 def configure(settings: LogSettings, stream: TextIO | None = None) -> None:

@@ -207,3 +207,20 @@ def test_events_are_lines_once_they_are_committed(tmp_path: Path, out: io.String
     assert (first["message"], first["level"], first["change"]) == ("change.review_needed", "info", "c-1")
     assert first["event"] == {"summary": "t.a is gone", "why": "policy"}
     assert (second["message"], second["level"], second["job"]) == ("job.dead", "warning", "j-1")
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_a_traceback_does_not_tell_the_value_of_a_row(form: str) -> None:
+    """That of the error, its cause and what came before; what else it says is there."""
+    written = io.StringIO()
+    logs.configure(logs.LogSettings(form=form), written)
+    try:
+        try:
+            int("ann@example.org")
+        except ValueError as error:
+            raise RuntimeError("the task ended") from error
+    except RuntimeError as error:
+        logging.getLogger("instep.worker").error("it failed", exc_info=error)
+    text = written.getvalue()
+    assert ("ann@example.org'" in text, "invalid literal for int()" in text) == (False, True)
+    assert ("RuntimeError: the task ended" in text, "ValueError" in text) == (True, True)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from instep.errors import Blocked, InstepError
-from instep.redaction import blot
+from instep.redaction import blot, error_line
 from instep.temporary import temporaries, temporary
 
 if TYPE_CHECKING:
@@ -66,9 +66,8 @@ def main(descriptor: int) -> None:
 
 
 def _described(error: Exception) -> str:
-    """Return an error's text without the secrets that this process has read."""
-    text = blot(str(error)).strip().partition("\n")[0][:300]
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    """Return an error's text without the secrets that this process has read, and without values of rows."""
+    return f"{type(error).__name__}: {blot(error_line(error))[:300]}"
 
 
 def serve(request: ReadRequest, answer: Callable[[Any], None]) -> None:

@@ -126,10 +126,10 @@ def run(arguments: list[str] | None = None) -> NoReturn:
     gc.set_threshold(500_000, 4, 100)
     try:
         leave(main(arguments))
-    except Exception:
-        from instep.logs import clean
+    except Exception as error:
+        from instep.logs import clean, without_values
 
-        print(visible(clean(traceback.format_exc())), file=sys.stderr, end="")
+        print(visible(clean(without_values(traceback.format_exc(), error))), file=sys.stderr, end="")
         leave(1)
 
 

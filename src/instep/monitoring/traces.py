@@ -17,6 +17,7 @@ from instep.egress.http import post
 from instep.errors import InstepError, SetupError
 from instep.logs import bound, clean, context
 from instep.project.sections.channels import TracesSection
+from instep.redaction import error_line
 from instep.spans import Fact, listen
 
 try:
@@ -121,7 +122,8 @@ def _tell(facts: Mapping[str, Fact]) -> None:
 def _failed(opened: Span, error: BaseException) -> None:
     """Record a failure without its stack: frames and causes may hold anything."""
     opened.set_attribute("error.type", type(error).__name__)
-    opened.set_status(Status(StatusCode.ERROR, clean(str(error))[:LONGEST]))
+    text = str(error) if isinstance(error, InstepError) else error_line(error)
+    opened.set_status(Status(StatusCode.ERROR, clean(text)[:LONGEST]))
 
 
 def _attributes(facts: Mapping[str, Fact]) -> dict[str, Fact]:

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from instep.crash import crashpoint
-from instep.errors import Blocked, is_unreachable
+from instep.errors import Blocked, InstepError, is_unreachable
 from instep.events import RunEnded, RunStarted
 from instep.logs import bound
 from instep.model import Run, TableRun
 from instep.operations.values import RunKind, RunStatus
+from instep.redaction import error_line
 from instep.spans import span, tell
 from instep.store.work.runs import SYNCS, Heartbeat
 from instep.sync.context import SyncContext
@@ -36,7 +37,7 @@ def claimed(context: SyncContext, kind: RunKind, *, paused_too: bool = False) ->
                     context.destination.lifecycle.check_writable()
                 yield run
         except BaseException as error:
-            text = str(error) or type(error).__name__
+            text = str(error) if isinstance(error, InstepError) else error_line(error)
             _end(context, run, status_by(error), text)
             if is_unreachable(error):
                 context.store.setups.record_result(context.name, text)

@@ -15,6 +15,7 @@ from instep.model import Measure, RunOutcome, TableHealth
 from instep.operations.everyday.backfill import BackfillRequest
 from instep.operations.everyday.sync import SyncRequest
 from instep.operations.spec import DirectWork
+from instep.redaction import error_line
 from instep.schema.catalog.catalog import Table
 from instep.schema.planning.naming import destination_ref
 from instep.store.catalogs.backfills import BY_PERSON
@@ -62,7 +63,7 @@ def _outcome(run: Callable[[], RunOutcome]) -> RunOutcome:
     except InstepError as error:
         return RunOutcome("", "failed", f"{error.message}; {error.hint}".rstrip("; "))
     except Exception as error:
-        return RunOutcome("", "failed", f"{type(error).__name__}: {error}")
+        return RunOutcome("", "failed", f"{type(error).__name__}: {error_line(error)}")
 
 
 def _looked(context: SyncContext) -> RunOutcome:

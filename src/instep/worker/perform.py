@@ -21,7 +21,7 @@ from instep.logs import bound
 from instep.model import Check, Job
 from instep.operations.registry import spec_of, work_of
 from instep.operations.spec import DirectWork, OperationSpec, Request, Work, check_served
-from instep.redaction import blot
+from instep.redaction import blot, error_line
 from instep.schema.selection.selection import patterns
 from instep.spans import span, tell
 from instep.sync.context import SyncContext
@@ -110,7 +110,7 @@ def _perform(app: App, job: Job) -> JobEnd:
 
 def error_text(error: Exception) -> str:
     """Return an error as a job and the log have it."""
-    return str(error) if isinstance(error, InstepError) else blot(f"{type(error).__name__}: {error}")
+    return str(error) if isinstance(error, InstepError) else blot(f"{type(error).__name__}: {error_line(error)}")
 
 
 def _problem(error: Exception) -> dict[str, Any]:

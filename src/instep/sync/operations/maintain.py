@@ -22,6 +22,7 @@ from instep.model import Run
 from instep.operations.repair.maintain import MaintainRequest
 from instep.operations.spec import DirectWork
 from instep.operations.values import RunStatus
+from instep.redaction import error_line
 from instep.schema.catalog.catalog import Table
 from instep.schema.planning.naming import destination_ref
 from instep.schema.selection.selection import Pattern
@@ -85,7 +86,7 @@ def maintain(
     try:
         report = _done(context, run, tables, on_progress, session, dry_run=dry_run)
     except BaseException as error:
-        _end(context, run, status_by(error), str(error) or type(error).__name__)
+        _end(context, run, status_by(error), str(error) if isinstance(error, InstepError) else error_line(error))
         raise
     failed = [f"{t.table}: {t.error}" for t in report.tables if t.error]
     _end(context, run, "partial" if failed else "done", "; ".join(failed))
