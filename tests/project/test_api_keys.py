@@ -181,7 +181,9 @@ HOSTILE: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
     ("source", {**CODE, "configuration_file": ".instep/keys"}, ("configuration_file",)),
     *(("source", {**CODE, "environment": {name: "x"}}, ("environment", name)) for name in (
         "LD_PRELOAD", "OPENSSL_CONF", "GCONV_PATH", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "AWS_CONFIG_FILE",
-        "KUBECONFIG", "NETRC", "UV_INDEX_URL", "NODE_OPTIONS", "PERL5OPT", "GIT_SSH_COMMAND", "PGSERVICEFILE", "HOME")),
+        "KUBECONFIG", "NETRC", "UV_INDEX_URL", "NODE_OPTIONS", "PERL5OPT", "GIT_SSH_COMMAND", "PGSERVICEFILE", "HOME",
+        "BASH_FUNC_ls%%", "SHELLOPTS", "PS4", "BROWSER", "PAGER", "LESSOPEN", "KRB5_CONFIG", "CLASSPATH",
+        "CLOUDSDK_PYTHON", "BOTO_CONFIG", "DOCKER_HOST", "SPARK_HOME", "PYSPARK_PYTHON", "COVERAGE_PROCESS_START")),
     *(("channel", {"type": "apprise", "url": url}, ("url",)) for url in (
         "msteams://x?template=/etc/passwd", "dbus://", "syslog://", "discord://a/b?template=/etc/passwd", "file:///x",
         "jsons://h?attach=/etc/passwd", "json://h", "ntfy://h/t",
@@ -239,6 +241,7 @@ def test_what_leads_nowhere_else_is_taken(root: Path) -> None:
         ("source", {"type": "jdbc", "url": "jdbc:mysql://a:3306,b/d?tlsVersions=TLSv1.3"}),
         ("source", {"type": "jdbc", "url": "jdbc:db2://h:50000/d:currentSchema=S;"}),
         ("source", {**CODE, "environment": {"REGION": "eu", "API_HOST": "h"}}),
+        ("source", {**CODE, "environment": {"EXPORT_PATH": "/a", "PAGER_DUTY_ID": "x", "IFSC": "y"}}),
         ("connection", {"tables": {"a.b": {"properties": {"owner": "sales", "write.parquet.page-row-limit": 9}}}}),
     ]  # fmt: skip
     for kind, spec in good:
