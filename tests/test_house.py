@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -238,3 +240,23 @@ def _for_types_only(path: Path, line: str) -> bool:
     text = path.read_text()
     head = text.partition("\ndef ")[0].partition("\nclass ")[0].partition("\n@")[0]
     return "if TYPE_CHECKING:" in head and line.startswith("    ") and line in head.partition("if TYPE_CHECKING:")[2]
+
+
+FEW_ROWS = {"first_rows", "_parsed", "reading"}
+"""Functions whose DuckDB in memory has so few rows that nothing goes to the disk."""
+
+
+def test_rows_in_memory_that_go_to_the_disk_go_to_a_folder_of_this_user() -> None:
+    """DuckDB would take `.tmp` of the current folder, which others may read."""
+    found, exposed = 0, []
+    for file in (Path(__file__).parents[1] / "src").rglob("*.py"):
+        text = file.read_text(encoding="utf-8")
+        if "duckdb.connect(" not in text:
+            continue
+        for function in (f for f in ast.walk(ast.parse(text)) if isinstance(f, ast.FunctionDef)):
+            segment = ast.get_source_segment(text, function) or ""
+            if re.search(r'duckdb\.connect\((":memory:"|\))', segment):
+                found += 1
+                if "temp_directory" not in segment and function.name not in FEW_ROWS:
+                    exposed.append(f"{file.name}: {function.name}")
+    assert (found > 5, exposed) == (True, [])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -66,6 +67,12 @@ def test_rows_that_are_many_go_through_a_file(tmp_path: Path) -> None:
 @pytest.fixture
 def lake(tmp_path: Path) -> DuckDbDestination:
     return DuckDbDestination(DuckDbConfig.resolved(name="there", path=str(tmp_path / "lake.db")))
+
+
+def test_what_does_not_fit_into_memory_goes_to_a_folder_of_this_user(lake: DuckDbDestination) -> None:
+    """And not to the current one, where others may read it and where it may stay."""
+    [(folder,)] = ask(lake, "select current_setting('temp_directory')").rows
+    assert (Path(folder).is_relative_to(tempfile.gettempdir()), Path(folder).exists()) == (True, False)
 
 
 @pytest.mark.parametrize(("most", "rows", "more"), [(None, 5, False), (5, 5, False), (4, 4, True), (0, 0, True)])

@@ -157,7 +157,8 @@ def _tables_as_views(
     opened = list[TableRows]()
     with (
         temporary("query") as folder,
-        duckdb.connect(":memory:", config={"enable_external_access": "false"}) as connection,
+        temporary("spill") as spill,  # else rows that do not fit into memory go to the current folder
+        duckdb.connect(":memory:", config={"enable_external_access": "false", "temp_directory": spill}) as connection,
     ):
         connection.execute("set timezone = 'UTC'")
         try:
