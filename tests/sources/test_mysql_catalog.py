@@ -252,6 +252,21 @@ def test_errors_name_what_was_done_and_hide_the_password(code: int, kind: type[I
     assert error.hint
 
 
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (1292, "Truncated incorrect INTEGER value: 'canary'"),
+        (1411, "Incorrect datetime value: 'canary' for function str_to_date"),
+        (1366, "Incorrect integer value: 'canary' for column 'a' at row 1"),
+        (1062, "Duplicate entry 'canary' for key 'PRIMARY'"),
+    ],
+)
+def test_an_error_about_a_value_does_not_tell_it(code: int, text: str) -> None:
+    config = MySqlSourceSection.resolved(type="mysql", host="h", database="d", user="u")
+    error = translate(config, code, text, "reading shop.t")
+    assert ("canary" in str(error), text.partition("'")[0] in error.message) == (False, True)
+
+
 def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pymysql", None)
     with pytest.raises(SetupError, match="pymysql") as failed:
