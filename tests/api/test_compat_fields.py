@@ -205,15 +205,17 @@ def test_the_word_that_its_client_has_for_a_service_stays(compat: Compat) -> Non
 
 
 UNREAD: list[tuple[str, str, dict[str, Any], str]] = [
-    ("PATCH", SHOP, {"pause_after_trial": True, "schedule": {"cron": "* * * * *"}}, "schedule"),
+    ("PATCH", SHOP, {"pause_after_trial": True, "schedule": {"cron": "* * * * *"}},
+     "schedule (did you mean schedule_type?)"),
     ("PATCH", f"{SHOP}/schemas", {"schemas": {"main": {"tables": {"item": {"enabeld": False}}}}},
-     "schemas.main.tables.item.enabeld"),
-    ("PATCH", f"{SHOP}/schemas/main", {"enabled": True, "tabels": {}}, "tabels"),
+     "schemas.main.tables.item.enabeld (did you mean enabled?)"),
+    ("PATCH", f"{SHOP}/schemas/main", {"enabled": True, "tabels": {}}, "tabels (did you mean tables?)"),
     ("PATCH", f"{SHOP}/schemas/main/tables/item", {"enabled": True, "columns": {"name": {"hash": True}}},
-     "columns.name.hash"),
-    ("PATCH", f"{SHOP}/schemas/main/tables/item/columns/name", {"enabled": True, "masked": True}, "masked"),
+     "columns.name.hash (did you mean hashed?)"),
+    ("PATCH", f"{SHOP}/schemas/main/tables/item/columns/name", {"enabled": True, "masked": True},
+     "masked (did you mean hashed?)"),
     ("POST", f"{SHOP}/schemas/reload", {"mode": "EXCLUDE"}, "mode"),
-    ("POST", f"{SHOP}/sync", {"forced": True}, "forced"),
+    ("POST", f"{SHOP}/sync", {"forced": True}, "forced (did you mean force?)"),
     ("POST", f"{SHOP}/resync", {"tables": {"main": ["item"]}}, "tables"),
     ("PATCH", SHOP, {"sync_frequency": 60, "daily_sync_time": "03:00"}, "daily_sync_time"),
     ("PATCH", "/groups/lake", {"name": "lake", "colour": "red"}, "colour"),

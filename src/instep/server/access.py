@@ -19,6 +19,7 @@ from instep.model import Job
 from instep.operations.registry import immediate_specs, query_specs, spec_of, specs
 from instep.operations.spec import Role
 from instep.server.context import Caller, ServerContext
+from instep.server.invalid_fields import check_parameters
 from instep.server.problems import MEDIA_TYPE, ApiProblem
 from instep.store.store import Store
 
@@ -194,7 +195,9 @@ REHEARSED = "Dry run (`dry_run`): nothing was changed."
 
 def router(tag: str) -> APIRouter:
     """Return a router whose routes need a key."""
-    return open_router(tag, prefix=PREFIX, dependencies=[Depends(caller)], responses=PROBLEMS)
+    return open_router(
+        tag, prefix=PREFIX, dependencies=[Depends(caller), Depends(check_parameters)], responses=PROBLEMS
+    )
 
 
 def open_router(tag: str, **options: Any) -> APIRouter:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +14,7 @@ from starlette.responses import JSONResponse, Response
 
 from instep import errors
 from instep.project.documents import MOST_PROBLEMS, InvalidDocument, pointer
+from instep.server.invalid_fields import invalid_fields
 from instep.suggest import did_you_mean
 
 MEDIA_TYPE = "application/problem+json"
@@ -105,23 +105,16 @@ def of_status(error: HTTPException, hint: str = "") -> ApiProblem:
     return ApiProblem(error.status_code, code, detail, hint, headers=error.headers or {})
 
 
-def of_invalid(error: RequestValidationError) -> ApiProblem:
-    """Return the invalid fields with the reasons, without their values: one of them may be a secret."""
-    details = error.errors()
-    problems = [{"at": _place(e["loc"]), "message": _plain(str(e["msg"]))} for e in details[:MOST_PROBLEMS]]
-    detail = "; ".join(f"{one['at']}: {one['message']}" for one in problems[:5])
-    unreadable = any(e["type"] == "json_invalid" for e in details)
+def of_invalid(error: RequestValidationError, route: Any = None) -> ApiProblem:
+    """Return the invalid fields of a request for a route with the reasons, without texts that were given: one of them
+    may be a secret."""
+    found = invalid_fields(error, route)
+    problems = [{"at": place, "message": text} for place, text in found[:MOST_PROBLEMS]]
+    more = f"; and {len(found) - 5} more" if len(found) > 5 else ""
+    detail = "; ".join(f"{place}: {text}" for place, text in found[:5]) + more
+    unreadable = any(e["type"] == "json_invalid" for e in error.errors())
     status, code = (400, "unreadable") if unreadable else (422, "invalid")
     return ApiProblem(status, code, detail, "correct these fields", more={"errors": problems})
-
-
-def _place(loc: tuple[int | str, ...]) -> str:
-    return ".".join(str(part) for part in loc)
-
-
-def _plain(message: str) -> str:
-    """Remove the parts of the message that quote the given value."""
-    return re.sub(r", got .*$", "", message, flags=re.DOTALL)[:300]
 
 
 async def on_problem(_: Request, error: Exception) -> Response:
@@ -145,6 +138,6 @@ def _closest_routes(request: Request) -> str:
     return did_you_mean(request.url.path, sorted(paths), "see /api/v1/docs")
 
 
-async def on_invalid(_: Request, error: Exception) -> Response:
+async def on_invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    return respond(of_invalid(error))
+    return respond(of_invalid(error, request.scope.get("route")))

@@ -10,6 +10,8 @@ from fastapi import Request
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PrivateAttr, ValidationError
 
 from instep.server.fivetran_api.http.envelope import Refusal
+from instep.server.invalid_fields import dotted, field_problems
+from instep.suggest import did_you_mean
 
 MAX_BODY = 1 << 20
 MAX_DEPTH = 24
@@ -81,8 +83,8 @@ def parse(model: type[M], document: Any) -> M:
             made._unread = tuple(_strange(type(made), document))
         return made
     except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        raise Refusal(400, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        place, text = field_problems(error.errors(include_url=False), model, without_null(document))[0]
+        raise Refusal(400, f"{dotted(place)}: {text}.") from None
 
 
 def no_effect(names: Sequence[str]) -> str:
@@ -97,7 +99,7 @@ def _strange(model: type[RequestBody], document: Mapping[str, Any]) -> Iterator[
     for key, value in document.items():
         field = known.get(key)
         if field is None and value is not None and key not in model.answered:
-            yield key[:MAX_NAME]
+            yield key[:MAX_NAME] + did_you_mean(key, known.keys() - document.keys(), form=" (did you mean {}?)")
         elif field is not None and isinstance(value, Mapping):
             for inner in (
                 argument
