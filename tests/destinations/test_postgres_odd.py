@@ -142,6 +142,26 @@ SAID: list[tuple[str, str, type[InstepError], str]] = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("text", "state"),
+    [
+        (
+            'ERROR:  invalid input syntax for type date: "canary"\nCONTEXT:  COPY t, column a: "canary"',
+            "22P02",
+        ),
+        ('ERROR:  value "canary" is out of range for type integer', "22003"),
+        (
+            'ERROR:  duplicate key value violates constraint "k"\nDETAIL:  Key (a)=(canary) exists',
+            "23505",
+        ),
+        ('[libpq] Execution error [PGRES_FATAL_ERROR]: ERROR:  date/time field value out of range: "canary"', ""),
+    ],
+)
+def test_an_error_about_a_value_does_not_tell_it(text: str, state: str) -> None:
+    made = clear(CONFIG, text, state)
+    assert ("canary" in str(made), text.split("  ", 1)[1][:6] in made.message) == (False, True)
+
+
 @pytest.mark.parametrize(("text", "state", "kind", "hint"), SAID, ids=[f"{c[1]} {c[0][:20]}" for c in SAID])
 def test_what_the_server_says_has_a_next_step(text: str, state: str, kind: type[InstepError], hint: str) -> None:
     made = clear(CONFIG, f"{text} (s3cret)", state)
