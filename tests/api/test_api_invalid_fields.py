@@ -12,8 +12,11 @@ from api_world import Api
 from compat_world import Compat
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from instep.server import invalid_fields
 from instep.server.body_keys import COMPATIBLE, OWN
+from instep.server.fivetran_api.http import request_body
 from instep.server.invalid_fields import field_problems
+from instep.suggest import did_you_mean
 
 CANARY = "canary-7c1e"
 FOREIGN = re.compile(
@@ -116,3 +119,21 @@ def test_no_body_is_refused_in_the_words_of_a_library() -> None:
                 assert CANARY not in text.replace(f"unknown field, {CANARY}", ""), (model, document, text)
                 assert json.dumps(place), place
     assert seen > 1_000
+
+
+def test_thousands_of_unknown_fields_are_told_in_part_and_soon(
+    api: Api, compat: Compat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = [0]
+
+    def counted(*given: Any, **more: Any) -> str:
+        asked[0] += 1
+        return did_you_mean(*given, **more)
+
+    monkeypatch.setattr(invalid_fields, "did_you_mean", counted)
+    monkeypatch.setattr(request_body, "did_you_mean", counted)
+    strange = {f"schedule{n}{'x' * 50}": 1 for n in range(5_000)}
+    found = api.call("POST", "/connections/eu/pause", body={"reason": "x", **strange})
+    assert (found.status_code, len(found.json()["errors"]), asked[0]) == (422, 100, 100)
+    told = compat.ask("PATCH", "/connections/shop", {"schedule_type": "manual", **strange})["message"]
+    assert ("and 4990 more" in told, asked[0]) == (True, 110)

@@ -71,10 +71,10 @@ def field_problems(details: Iterable[Mapping[str, Any]], model: Any, data: Any) 
     return [(place, " or ".join(some)) for place, some in texts.items()]
 
 
-def invalid_fields(error: RequestValidationError, route: Any) -> list[tuple[str, str]]:
-    """Return (place, text) of each part of a request that is wrong; a place is `body.name` or `query.limit`."""
+def invalid_fields(error: RequestValidationError, route: Any, most: int) -> list[tuple[str, str]]:
+    """Return (place, text) of up to `most` wrong parts of a request; a place is `body.name` or `query.limit`."""
     parts = dict[str, list[Mapping[str, Any]]]()
-    for detail in error.errors():
+    for detail in itertools.islice(error.errors(), most):
         where, *place = detail["loc"]
         if detail["type"] == "json_invalid":
             why = f"is not JSON: {detail['ctx']['error']} at character {place[0] if place else 0}"
@@ -95,6 +95,8 @@ def dotted(place: Iterable[str | int]) -> str:
 def check_parameters(request: Request) -> None:
     """Raise RequestValidationError for a parameter that the route does not take: a slip in the name of a filter, or of
     `dry_run`, would change what the request does."""
+    if not request.query_params:
+        return
     route = request.scope.get("route")
     known = _parameters(route.dependant) if isinstance(route, APIRoute) else ()
     unknown = [name for name in dict.fromkeys(request.query_params.keys()) if name not in known]
@@ -126,7 +128,7 @@ def _text(detail: Mapping[str, Any], place: Place, model: Any) -> str:
     if kind == "extra_forbidden":
         known = names_at(model, place[:-1]) or []
         listed = f" (known: {', '.join(known)})" if 0 < len(known) <= _MOST_LISTED else ""
-        return "unknown field" + did_you_mean(str(place[-1]), known, listed, form=", did you mean {}?")
+        return "unknown field" + did_you_mean(str(place[-1])[:_MOST_NAME], known, listed, form=", did you mean {}?")
     if kind in ("literal_error", "enum", "union_tag_invalid"):
         expected = str(context.get("expected") or context.get("expected_tags"))
         return f"must be one of {expected}{_suggested(detail.get('input'), expected)}"
@@ -156,7 +158,7 @@ def _length(number: int, words: str, what: str) -> str:
 def _suggested(given: Any, expected: str) -> str:
     if not isinstance(given, str):
         return _kind({"input": given})
-    return did_you_mean(given, re.findall(r"'([^']*)'", expected), form=", did you mean {}?")
+    return did_you_mean(given[:_MOST_NAME], re.findall(r"'([^']*)'", expected), form=", did you mean {}?")
 
 
 def _number(given: Any) -> str:

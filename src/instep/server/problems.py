@@ -108,9 +108,9 @@ def of_status(error: HTTPException, hint: str = "") -> ApiProblem:
 def of_invalid(error: RequestValidationError, route: Any = None) -> ApiProblem:
     """Return the invalid fields of a request for a route with the reasons, without texts that were given: one of them
     may be a secret."""
-    found = invalid_fields(error, route)
-    problems = [{"at": place, "message": text} for place, text in found[:MOST_PROBLEMS]]
-    more = f"; and {len(found) - 5} more" if len(found) > 5 else ""
+    found = invalid_fields(error, route, MOST_PROBLEMS)
+    problems = [{"at": place, "message": text} for place, text in found]
+    more = "; and more" if len(found) > 5 else ""
     detail = "; ".join(f"{place}: {text}" for place, text in found[:5]) + more
     unreadable = any(e["type"] == "json_invalid" for e in error.errors())
     status, code = (400, "unreadable") if unreadable else (422, "invalid")

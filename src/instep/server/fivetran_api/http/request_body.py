@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, TypeVar, get_args
 
 from fastapi import Request
@@ -80,10 +80,14 @@ def parse(model: type[M], document: Any) -> M:
     try:
         made = model.model_validate(without_null(document))
         if isinstance(made, RequestBody):
-            made._unread = tuple(_strange(type(made), document))
+            strange = list(_strange(type(made), document))
+            made._unread = tuple(
+                path + (_suggestion(path, known) if at < MAX_NAMED else "") for at, (path, known) in enumerate(strange)
+            )
         return made
     except ValidationError as error:
-        place, text = field_problems(error.errors(include_url=False), model, without_null(document))[0]
+        first = error.errors(include_url=False)[:1]
+        place, text = field_problems(first, model, without_null(document))[0]
         raise Refusal(400, f"{dotted(place)}: {text}.") from None
 
 
@@ -93,13 +97,18 @@ def no_effect(names: Sequence[str]) -> str:
     return f"These settings have no effect here: {', '.join(names[:MAX_NAMED])}{more}."
 
 
-def _strange(model: type[RequestBody], document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the paths of keys that the model does not know; a member that is no value is an object of named bodies."""
+def _suggestion(path: str, known: Collection[str]) -> str:
+    return did_you_mean(path.rpartition(".")[2], known, form=" (did you mean {}?)")
+
+
+def _strange(model: type[RequestBody], document: Mapping[str, Any]) -> Iterator[tuple[str, Collection[str]]]:
+    """Yield the paths of keys that the model does not know, with those that may have been meant; a member that is no
+    value is an object of named bodies."""
     known = {field.alias or name: field for name, field in model.model_fields.items()}
     for key, value in document.items():
         field = known.get(key)
         if field is None and value is not None and key not in model.answered:
-            yield key[:MAX_NAME] + did_you_mean(key, known.keys() - document.keys(), form=" (did you mean {}?)")
+            yield key[:MAX_NAME], known.keys()
         elif field is not None and isinstance(value, Mapping):
             for inner in (
                 argument
@@ -107,7 +116,7 @@ def _strange(model: type[RequestBody], document: Mapping[str, Any]) -> Iterator[
                 if isinstance(argument, type) and issubclass(argument, RequestBody)
             ):
                 for name, body in value.items():
-                    yield from (f"{key}.{name}.{path}" for path in _strange(inner, body or {}))
+                    yield from ((f"{key}.{name}.{path}", names) for path, names in _strange(inner, body or {}))
 
 
 def fields_of(body: Any, depth: int = DEPTH) -> list[str]:
