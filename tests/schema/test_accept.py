@@ -6,11 +6,21 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 from strategies import pairs_of_catalogs
 from world import catalog, column, table
 
 from instep.schema.catalog.catalog import Catalog, Column, Table
-from instep.schema.changes.describe import Change
+from instep.schema.changes.describe import (
+    Change,
+    ColumnAdded,
+    ColumnRemoved,
+    SchemaAdded,
+    SchemaRemoved,
+    TableAdded,
+    TableRemoved,
+    key,
+)
 from instep.schema.changes.diff import bare, diff
 from instep.schema.planning.accept import accept, defer_blocked, lineage
 from instep.schema.policy.policy import Decision, Policy, Rule
@@ -42,6 +52,7 @@ def held(*kinds: str) -> Policy:
 
 
 KEEP = Policy()
+COMES_OR_GOES = (SchemaAdded, SchemaRemoved, TableAdded, TableRemoved, ColumnAdded, ColumnRemoved)
 GONE = column("x", retained=True, id="7")
 CASES = [
     ("retain", t("a:int32#1", "b:int32#2"), t("a:int32#1"), KEEP, ["a:int32", "b:int32R"]),
@@ -149,6 +160,34 @@ def test_a_table_of_a_schema_that_is_not_accepted_waits() -> None:
     assert "schema 'new' is not accepted" in decisions[1].why
 
 
+def test_a_schema_of_which_no_table_is_accepted_waits_for_one() -> None:
+    now = catalog(replace(t("a"), schema="new"))
+    (schema, _) = decided(Catalog(), now, Policy(rules=(Rule(("table.added",), "review"),)))
+    assert (schema.action, schema.effect, schema.why) == ("ignore", "waiting", "no table of schema 'new' is accepted")
+    (schema, added) = decided(Catalog(), now, KEEP)
+    assert schema.applied
+    assert added.applied
+
+
+def test_a_column_of_a_table_that_is_not_accepted_waits_for_it() -> None:
+    added = [TableAdded(t("a")), ColumnAdded(("s", "t"), column("b"), 1)]
+    decisions, _ = decide_all(added, KEEP, explicit=lambda c: "rejected" if isinstance(c, TableAdded) else "approved")
+    (_, waits) = defer_blocked(decisions, Catalog())
+    assert (waits.action, waits.effect, waits.why) == ("ignore", "", "table 's.t' is not accepted")
+    decisions, _ = decide_all(added, held("table.added"))
+    assert [(d.action, d.effect) for d in defer_blocked(decisions, Catalog())] == [
+        ("review", ""),
+        ("ignore", "waiting"),
+    ]
+
+
+def test_a_schema_whose_tables_stay_is_not_removed() -> None:
+    before = catalog(t("a"))
+    (_, schema) = decided(before, Catalog(), held("table.removed"))
+    assert (schema.action, schema.effect) == ("ignore", "waiting")
+    assert schema.why == "the removal of a table of schema 's' is not accepted"
+
+
 def test_a_held_replacement_changes_nothing() -> None:
     before, now = catalog(t("a:int32#1")), catalog(t("b:int32#1", oid="10"))
     assert taken(before, now, held("table.replaced")) == before
@@ -166,6 +205,20 @@ def test_everything_approved_and_dropped_is_the_source(two: tuple[Catalog, Catal
     before, now = two
     everything, _ = decide_all(diff(before, now), DROP, explicit=lambda change: "approved")
     assert bare(accept(everything, before, now)) == bare(now)
+
+
+@given(pairs_of_catalogs(), st.lists(st.booleans(), min_size=40, max_size=40))
+def test_what_comes_or_goes_once_is_not_found_again(two: tuple[Catalog, Catalog], answers: list[bool]) -> None:
+    """Whatever else is rejected; so nothing that was approved is asked again."""
+    before, now = two
+    answer = {key(c): answers[n % 40] for n, c in enumerate(diff(before, now))}
+    decisions, _ = decide_all(
+        diff(before, now), DROP, explicit=lambda c: "approved" if answer.get(key(c)) else "rejected"
+    )
+    done = defer_blocked(decisions, before)
+    again = {key(c) for c in diff(accept(done, before, now), now)}
+    applied = [d.change for d in done if d.applied and isinstance(d.change, COMES_OR_GOES)]
+    assert [change for change in applied if key(change) in again] == []
 
 
 @given(pairs_of_catalogs())

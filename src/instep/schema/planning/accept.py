@@ -10,7 +10,7 @@ The accepted catalog in the making: each table and column under two names (see `
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
@@ -33,13 +33,16 @@ from instep.schema.changes.describe import (
     KeyRemoved,
     Ref,
     SchemaAdded,
+    SchemaRemoved,
     TableAdded,
     TableComment,
     TableRemoved,
     TableRenamed,
     TableReplaced,
+    table_of,
 )
 from instep.schema.policy.policy import Decision
+from instep.schema.policy.presets import Effect
 
 Lineage = Mapping[tuple[Ref, str], tuple[Ref, str]]
 """(table, column) before to (table, column) after; a column of "" stands for the table itself."""
@@ -58,13 +61,43 @@ def accept(decisions: Sequence[Decision], accepted: Catalog, source: Catalog) ->
 
 
 def defer_blocked(decisions: Sequence[Decision], accepted: Catalog) -> tuple[Decision, ...]:
-    """Return the decisions with those that cannot be applied yet held back (`effect` waiting), so that what is reported
-    as applied is what `accept` does."""
-    waiting = _run(decisions, accepted).waiting
+    """Return the decisions with those that cannot be applied yet held back, so that what is reported as applied is what
+    `accept` does. They wait (`effect`), but for those of a schema or table that nobody is asked about."""
+    draft = _run(decisions, accepted)
+    asked = _asked(decisions, draft.waiting)
+    apart = {n: (why, "waiting" if of in asked else "") for n, why, of in _without_tables(draft, decisions)}
+    held: dict[int, tuple[str, Effect]] = {**apart, **{n: (why, "waiting") for n, why in draft.waiting.items()}}
     return tuple(
-        replace(d, action="ignore", effect="waiting", why=waiting[i]) if i in waiting else d
-        for i, d in enumerate(decisions)
+        replace(d, action="ignore", why=held[n][0], effect=held[n][1]) if n in held else d
+        for n, d in enumerate(decisions)
     )
+
+
+def _without_tables(draft: CatalogDraft, decisions: Sequence[Decision]) -> Iterator[tuple[int, str, Ref | tuple[str]]]:
+    """Yield the accepted additions of schemas without an accepted table and of columns without their table, and the
+    removals of schemas that keep one: (number of the decision, why it is held, the table or schema that it waits
+    for)."""
+    schemas = {t.table.schema for t in draft.tables if not t.table.retained}
+    for number, decision in enumerate(decisions):
+        match decision.change:
+            case _ if not decision.applied:
+                pass
+            case SchemaAdded(name=name) if name not in schemas:
+                yield number, f"no table of schema {name!r} is accepted", (name,)
+            case SchemaRemoved(name=name) if name in schemas:
+                yield number, f"the removal of a table of schema {name!r} is not accepted", (name,)
+            case ColumnAdded(table=table) if draft.find(table) is None:
+                yield number, f"table {'.'.join(filter(None, table))!r} is not accepted", table
+
+
+def _asked(decisions: Sequence[Decision], waiting: Collection[int]) -> set[Ref | tuple[str]]:
+    """Return the tables that are added or removed once an answer has come, and the names of their schemas."""
+    refs = {
+        table_of(d.change) or ("", "")
+        for n, d in enumerate(decisions)
+        if isinstance(d.change, TableAdded | TableRemoved) and (d.needs_review or d.effect == "waiting" or n in waiting)
+    }
+    return {*refs, *((ref[0],) for ref in refs)}
 
 
 def lineage(decisions: Sequence[Decision], accepted: Catalog) -> Lineage:
