@@ -12,6 +12,7 @@ from starlette.testclient import TestClient
 import instep
 from instep.bootstrap import open_server
 from instep.control.resources import api_keys
+from instep.model import TableRun
 from instep.server.app import create_app
 
 
@@ -22,7 +23,7 @@ def test_status_before_the_first_run(shop: Shop) -> None:
             "connection": "shop", "last_run": None, "schema_version": 0, "schema_label": "", "waiting_changes": 0,
             "pauses": [], "backfills": [], "copies": [], "old_names": [], "maintained": [], "tables": [],
             "quarantine": {}, "quarantined": 0, "unread": {}, "reselected": [], "partial": [], "freshness": [],
-            "freshness_counts": {}, "log": None, "more": {},
+            "freshness_counts": {}, "log": None, "more": {}, "next_command": "",
         }
     ]  # fmt: skip
 
@@ -82,6 +83,41 @@ def test_status_names_late_tables_and_checks_them(shop: Shop) -> None:
     assert shop.run("status").code == 0
     first = shop.json("status")["connections"][0]["freshness"][0]
     assert (first["table"], first["state"], first["target"]) == ("main.order", "late", 3600)
+
+
+def test_status_says_why_the_last_run_failed_and_what_is_next(shop: Shop) -> None:
+    """The same as text, JSON and over REST; nothing of it stays once a run has succeeded."""
+    shop.applied()
+    (shop.folder / "shop.db").rename(shop.folder / "away.db")
+    assert shop.run("sync").code != 0
+    [found] = shop.json("status")["connections"]
+    assert "shop.db does not exist" in found["last_run"]["error"]
+    assert found["next_command"] == "instep sync shop"
+    [_, why] = [line for line in shop.ok("status").out.splitlines() if "shop" in line][:2]
+    assert "shop.db does not exist; check `path`" in why
+    assert why.endswith("; once this is mended run `instep sync shop`")
+    with open_server(shop.folder, insecure_dev=True) as app:
+        client, secret = TestClient(create_app(app)), api_keys.create(app.store, "reader", "viewer", "test").secret
+        answer = client.get("/api/v1/connections/shop/status", headers={"authorization": f"Bearer {secret}"}).json()
+    assert (answer["last_run"]["error"], answer["next_command"]) == (found["last_run"]["error"], "instep sync shop")
+    (shop.folder / "away.db").rename(shop.folder / "shop.db")
+    shop.ok("sync")
+    assert shop.json("status")["connections"][0]["next_command"] == ""
+    assert "does not exist" not in shop.ok("status").out
+
+
+def test_status_says_why_a_table_failed_and_what_is_next(shop: Shop) -> None:
+    shop.applied()
+    with shop.store() as store:
+        run = store.runs.claim("shop", "sync")
+        store.runs.record_tables(TableRun(run.id, ("main", "order"), "failed", "upsert", error="no\nspace"))
+        store.runs.finish(run, "partial")
+    [found] = shop.json("status")["connections"]
+    assert [(t["error"], t["next_command"]) for t in found["tables"]] == [
+        ("no\nspace", "instep sync shop --table main.order")
+    ]
+    again = "no; space; once this is mended run `instep sync shop --table main.order`"
+    assert f"main.order: failed: {again}" in shop.ok("status").out
 
 
 def test_status_of_several_connections(shop: Shop) -> None:

@@ -12,6 +12,7 @@ import pytest
 from web_world import Site, needs_browser, served, tab
 
 from instep.control import pauses, schedules
+from instep.model import TableRun
 from instep.store.work.jobs import WAITED_FOR
 
 
@@ -70,6 +71,19 @@ def test_how_a_connection_stands(shop: Site) -> None:
     assert 'aria-label="Bytes written of main.item in the last 2 runs"' in shop.get("/connections/eu?table=main.item")
     [row] = rows(shop.get("/connections/eu?search=PLACE"))
     assert "main.place" in row
+
+
+def test_a_failed_run_and_a_failed_table_name_their_cause_and_what_is_next(shop: Site) -> None:
+    run = shop.store.runs.claim("eu", "sync")
+    shop.store.runs.record_tables(TableRun(run.id, ("main", "item"), "failed", "upsert", error="a <full> disk"))
+    shop.store.runs.finish(run, "failed", "the source is <gone>")
+    assert "the source is &lt;gone&gt;" in shop.get("/connections")
+    text = shop.get("/connections/eu")
+    assert "<strong>The last run failed:</strong> the source is &lt;gone&gt;</p>" in text
+    assert "sync again, here or with <code>instep sync eu</code>." in text
+    assert (
+        "a &lt;full&gt; disk<br>Next: mend the cause, then run <code>instep sync eu --table main.item</code>." in text
+    )
 
 
 def test_a_column_without_values_in_older_rows_is_shown(shop: Site) -> None:

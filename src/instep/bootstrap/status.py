@@ -19,7 +19,7 @@ from instep.operations.spec import QueryWork
 from instep.store.catalog_documents import accepted_document
 from instep.store.catalogs.connection_status import LISTED, ConnectionStatus, TableLoad
 from instep.store.store import Store
-from instep.sync.status import shown_outcomes, statuses, table_loads
+from instep.sync.status import next_command, shown_outcomes, statuses, table_loads
 
 _AT_ONCE = 100
 """Connections whose status is read by the same statements."""
@@ -116,6 +116,7 @@ def connection_statuses(context: QueryContext, names: Sequence[str]) -> list[Con
             **chosen[load.connection],
             freshness=worst_first(fresh[load.connection].values())[:LISTED],
             freshness_counts=dict(Counter(table.state for table in fresh[load.connection].values())),
+            next_command=next_command(load.connection, load.last_run),
             log=context.log_status(load.connection),
         ).shortened()
         for load in loads

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from instep.errors import InstepError, ProjectError
-from instep.model import PATTERN, AcceptedVersion, Pause, Review, Run
+from instep.errors import InstepError, ProjectError, argument
+from instep.model import PATTERN, AcceptedVersion, Pause, Review, Run, TableRun
 from instep.project.project import Project
 from instep.schema.catalog.catalog import Table
 from instep.schema.maintenance import waits
@@ -181,7 +181,25 @@ def table_loads(store: Store, connection: str, shown: Sequence[LatestOutcome]) -
         outcome.table: outcome for outcome in map(_maintained, store.events.maintained([connection])[connection])
     }
     loads = store.runs.tables_of_runs([(outcome.run, outcome.table) for outcome in shown])
-    return [TableLoad(**vars(load), maintained=maintained.get(".".join(filter(None, load.table)))) for load in loads]
+    return [_table_load(connection, load, maintained) for load in loads]
+
+
+def _table_load(connection: str, load: TableRun, maintained: Mapping[str, LastMaintenance]) -> TableLoad:
+    path = ".".join(filter(None, load.table))
+    again = load.status == "failed" and load.mode != PATTERN
+    command = f"instep sync {argument(connection)} --table {argument(path)}" if again else ""
+    return TableLoad(**vars(load), maintained=maintained.get(path), next_command=command)
+
+
+_REPEATED = ("apply", "detect", "maintain")
+
+
+def next_command(connection: str, last: Run | None) -> str:
+    """Return the command that tries a failed run again; "" if it did not fail. A sync also carries out the backfills
+    that are requested, and goes on with what an interrupted run has left."""
+    if last is None or last.status not in ("failed", "partial"):
+        return ""
+    return f"instep {last.kind if last.kind in _REPEATED else 'sync'} {argument(connection)}"
 
 
 def old_name_statuses(names: Iterable[OldName]) -> tuple[OldNameStatus, ...]:

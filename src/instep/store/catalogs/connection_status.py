@@ -50,6 +50,8 @@ class TableLoad(TableRun):
     """Its last maintenance; null if it had none."""
     freshness: TableFreshness | None = None
     """Its freshness against its target; null if it has none."""
+    next_command: str = ""
+    """Command that loads it again once the cause of its failure is mended; "" if it did not fail."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,8 @@ class ConnectionStatus(LoadStatus):
     """Up to 200 tables that have a freshness target, the late ones first."""
     freshness_counts: Mapping[str, int] = field(default_factory=dict)
     """Number of tables that have a freshness target, by their state."""
+    next_command: str = ""
+    """Command that tries the last run again once the cause of its failure is mended; "" if it did not fail."""
     waiting_changes: int = 0
     """Changes that wait for a person."""
     reselected: tuple[Mapping[str, Any], ...] = ()

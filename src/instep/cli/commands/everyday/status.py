@@ -131,6 +131,12 @@ def _show_pending(out: Screen, c: Mapping[str, Any]) -> None:
     _show_rest(out, c, "partial", "columns whose values existing rows lack")
 
 
+def _failure(error: str, command: str) -> str:
+    """Return in one line why a run or the load of a table failed, and the command that tries it again."""
+    why = "; ".join(line.strip() for line in error.splitlines())
+    return f"{why}; once this is mended run `{command}`" if command else why
+
+
 def _show_status(out: Screen, statuses: list[dict[str, Any]]) -> None:
     for c in statuses:
         run = c["last_run"]
@@ -138,6 +144,8 @@ def _show_status(out: Screen, statuses: list[dict[str, Any]]) -> None:
         out.print(c["connection"], style="bold", end="")
         label = f" ({c['schema_label']})" if c["schema_label"] else ""
         out.print(f"  schema version {c['schema_version']}{label}, {_tables(c)} tables, {last}")
+        if run and run["error"]:
+            out.write(f"  {_failure(run['error'], c['next_command'])}", "red")
         if c["waiting_changes"]:
             out.print(
                 f"  {c['waiting_changes']} change(s) wait for a review: run `instep changes list`", style="yellow"
@@ -156,7 +164,7 @@ def _show_status(out: Screen, statuses: list[dict[str, Any]]) -> None:
         _show_rest(out, c, "old_names", "old names")
         for t in c["tables"]:
             if t["status"] != "done":
-                why = "; ".join(line.strip() for line in t["error"].splitlines())
+                why = _failure(t["error"], t["next_command"])
                 out.write(f"  {'.'.join(filter(None, t['table']))}: {t['status']}: {why}", "red")
         for place, why in c["unread"].items():
             out.write(f"  {place}: {why}", "yellow")
