@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
+from instep.errors import ReadError
 from instep.project.sections.databases import MySqlSourceSection
 from instep.project.sections.tables import TableSettings
 from instep.schema.planning.projection import ColumnRead, TableRead
 from instep.sources.base import CursorRange
 from instep.sources.mysql.read import MySqlReader, MySqlSession
 from instep.sources.mysql.source import MySqlSnapshot
-from instep.sources.postgres import chunks
+from instep.sources.postgres import chunks, locks
 from instep.sources.postgres import snapshot as postgres_snapshot
 from instep.sources.postgres.connect import conninfo
 from instep.sources.postgres.read import PostgresReadSession
@@ -201,6 +202,25 @@ def test_a_long_statement_of_the_planner_gives_way(make_world: MakeWorld, monkey
     application.join()
     assert done.is_set()
     equal(world)
+
+
+def test_who_keeps_a_table_locked_is_named_after_a_limited_wait(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the server may be silent for ever: a session that has forgotten its transaction never ends."""
+    import psycopg
+
+    monkeypatch.setattr(locks, "LONGEST", 0.5)
+    world = make_world()
+    world.run("CREATE TABLE t (id int PRIMARY KEY, v int DEFAULT 1)")
+    source: Any = world.context.source
+    source = type(source)(source.config.model_copy(update={"read_timeout": 0}))
+    with psycopg.connect(conninfo(source.config), application_name="forgotten") as other:
+        other.execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
+        with pytest.raises(ReadError, match="another session keeps it locked") as caught, source.snapshot() as snapshot:
+            snapshot.discover()
+        process = other.info.backend_pid
+    assert f"; public.t is locked by process {process} (forgotten, idle in transaction)" in caught.value.message
 
 
 def test_pieces_yield_the_rows_of_their_chunk(make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:

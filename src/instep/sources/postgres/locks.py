@@ -36,6 +36,9 @@ TRIES = 40
 """Number of times that a statement of the planner is tried while others want its table."""
 _JOIN_TIMEOUT = 5.0
 """Seconds to wait for the last look: a server that hangs must not keep the end of a sync."""
+LONGEST = 3600.0
+"""Seconds to wait for a table that others have locked, where the source's `read_timeout` is 0: another session may have
+forgotten its transaction."""
 MAIN, TASK, LANE = 1, 2, 3
 """Roles of a read point's sessions: the one that has opened it, a task's, one that reads at a read point of its own."""
 
@@ -48,6 +51,14 @@ SELECT DISTINCT o.pid, o.objid::int8 FROM ours o
 JOIN found h ON h.pid = o.pid AND h.locktype = 'relation' AND h.granted
 JOIN found w ON w.locktype = 'relation' AND NOT w.granted AND w.mode = 'AccessExclusiveLock'
   AND w.database = h.database AND w.relation = h.relation AND w.pid NOT IN (SELECT pid FROM ours)
+"""
+
+_HOLDERS = """
+SELECT a.pid, coalesce(nullif(a.application_name, ''), 'no application name'), a.state, l.relation::regclass::text
+FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
+WHERE l.locktype = 'relation' AND l.granted AND l.mode = 'AccessExclusiveLock' AND l.pid <> pg_backend_pid()
+  AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+ORDER BY a.xact_start LIMIT 3
 """
 
 
@@ -65,18 +76,19 @@ def unlocked(
     config: PostgresSourceSection, connection: psycopg.Connection[Any], act: Callable[[], Found], turn: Any = None
 ) -> Found:
     """Answer what `act` reads in the connection's open transaction, and keep none of its locks. Tries again while
-    others have the table, for as long as the server may be silent."""
+    others have the table, for as long as the server may be silent; then LockNotAvailable says who has it."""
     import psycopg
 
-    begun = time.monotonic()
+    begun, limit = time.monotonic(), config.read_timeout or LONGEST
     for tried in range(1, 1 << 30):
         at = time.monotonic()
         try:
             with _in_turn(turn), connection.transaction(force_rollback=True):
                 return act()
-        except psycopg.errors.LockNotAvailable:
-            if config.read_timeout and at - begun > config.read_timeout:
-                raise
+        except psycopg.errors.LockNotAvailable as error:
+            if at - begun > limit:
+                with _in_turn(turn):
+                    raise psycopg.errors.LockNotAvailable(f"{error}{_holders(connection)}") from None
         except psycopg.errors.QueryCanceled:
             if is_over(config, at) or tried >= TRIES:
                 raise
@@ -86,6 +98,20 @@ def unlocked(
             raise psycopg.OperationalError(_last_words(connection) or str(error)) from None
         time.sleep(PAUSE)
     raise AssertionError
+
+
+def _holders(connection: psycopg.Connection[Any]) -> str:
+    """Return which sessions have locked which tables of the database, as the end of a sentence; "" if that cannot be
+    seen."""
+    import psycopg
+
+    try:
+        with connection.transaction(force_rollback=True):
+            found = connection.execute(_HOLDERS.encode()).fetchall()
+    except psycopg.Error:
+        return ""
+    who = (f"{table} is locked by process {pid} ({name}, {state})" for pid, name, state, table in found)
+    return "".join(f"; {text}" for text in who)
 
 
 def _last_words(connection: psycopg.Connection[Any]) -> str:
