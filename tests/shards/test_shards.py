@@ -48,6 +48,28 @@ def test_a_shared_table_is_not_repaired_by_key(shop: Shop) -> None:
     assert len(shop.rows("id")) == 3
 
 
+def test_a_plan_says_what_a_new_shard_does_to_the_table_of_the_others(warehouse: Shop) -> None:
+    """It joins it: which columns are added there, which are widened, and in whose rows they have no values."""
+    a, b, c = warehouse["a"], warehouse["b"], warehouse["c"]
+    a.run(MAKE, "INSERT INTO t VALUES (1, 'x')")
+    [first] = a.preview().plan.steps
+    assert first.text.startswith("table ")
+    assert a.preview().plan.remarks == ()
+    a.sync()
+    b.run(MAKE, "ALTER TABLE t ADD COLUMN more int", "INSERT INTO t VALUES (1, 'y', 7)")
+    found = b.preview().plan
+    assert [s.text for s in found.steps] == ["shard b joins the table of shard a: column shop.t.more added (int32)"]
+    assert found.remarks == ("shop.t.more: shard a do not have it, it is NULL in their rows",)
+    assert b.sync().tables[0].status == "done"
+    c.run(MAKE, "ALTER TABLE t ADD COLUMN more bigint", "INSERT INTO t VALUES (1, 'z', 8)")
+    found = c.preview().plan
+    [joins] = found.steps
+    assert joins.text.startswith("shard c joins the table of shards a, b")
+    assert joins.text.endswith(": column shop.t.more widened from int32 to int64"), joins.text
+    assert c.sync().tables[0].status == "done"
+    assert warehouse.rows("id", "more") == [("a", 1, None), ("b", 1, 7), ("c", 1, 8)]
+
+
 def test_a_column_of_one_shard_is_null_in_the_others(warehouse: Shop) -> None:
     warehouse.run(MAKE, "INSERT INTO t VALUES (1, 'x')")
     warehouse.sync()

@@ -477,6 +477,10 @@ class ShardFacet(Protocol):
         """Return why these steps cannot be taken while others share the table; "" if they can."""
         ...
 
+    def as_shared(self, steps: Sequence[Step]) -> list[Step]:
+        """Return the steps, those that add a table with the text of what becomes of the shared table."""
+        ...
+
     def remarks(self, steps: Sequence[Step]) -> list[str]:
         """Return which of the columns of these steps the other shards lack, in sentences for people."""
         ...

@@ -19,13 +19,22 @@ from instep.schema.changes.describe import (
     ColumnAdded,
     ColumnRemoved,
     ColumnRenamed,
+    TableAdded,
     TableRemoved,
     TableRenamed,
     TableReplaced,
 )
 from instep.schema.planning.guard import Guards
 from instep.schema.planning.hazard import Capabilities
-from instep.schema.planning.shards import ShardPlanInputs, first_shard_table, join, lacking, seen, unknown_columns
+from instep.schema.planning.shards import (
+    Joined,
+    ShardPlanInputs,
+    first_shard_table,
+    join,
+    lacking,
+    seen,
+    unknown_columns,
+)
 from instep.schema.planning.step import SetLayout, Step, step
 
 Planned = tuple[Sequence[Step], Table | None, Commit]
@@ -138,12 +147,43 @@ class ShardSchema:
             return str(error)
         return ""
 
+    def as_shared(self, steps: Sequence[Step]) -> list[Step]:
+        """Return the steps, those that add a table with the text of what becomes of the shared table."""
+        return [self._joining(s, s.change.after) if isinstance(s.change, TableAdded) else s for s in steps]
+
+    def _joining(self, added: Step, after: Table) -> Step:
+        """Return the step that adds the table to the shard, as one that joins the table of other shards."""
+        whole, others = self._others(added.table)
+        if not others:
+            return added
+        joined = self._join(whole, others, None, [added], replace(after, schema=added.table[0], name=added.table[1]))
+        becomes = ", ".join(s.text for s in joined.steps) or "its columns stay as they are"
+        text = f"shard {self.name} joins the table of {_shards(sorted(others))}: {becomes}"
+        return replace(added, text=text)
+
+    def _others(self, ref: Ref) -> tuple[SharedTable | None, dict[str, Table]]:
+        """Return the whole table, if there is one, and the tables of its other shards."""
+        whole = self._whole(ref)
+        return whole, {n: p.table for n, p in whole.parts.items() if n != self.name} if whole else {}
+
+    def _join(
+        self,
+        whole: SharedTable | None,
+        others: Mapping[str, Table],
+        mine: Table | None,
+        steps: Sequence[Step],
+        after: Table,
+    ) -> Joined:
+        inputs = ShardPlanInputs(
+            whole.table if whole else None, others, mine, self.shard.column, self.shard.capabilities
+        )
+        return join(inputs, steps, after)
+
     def remarks(self, steps: Sequence[Step]) -> list[str]:
         """Return which of the columns in these steps the other shards lack."""
         out: dict[str, None] = {}
         for ref, own in groupby(steps, lambda s: s.table):
-            whole = self._whole(ref)
-            others = {n: p.table for n, p in whole.parts.items() if n != self.name} if whole else {}
+            others = self._others(ref)[1]
             out |= dict.fromkeys(text for s in own for text in _remarks(s, others))
         return list(out)
 
@@ -171,10 +211,8 @@ class ShardSchema:
 
     def _plan(self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> Planned | None:
         """Return the steps of the whole table; None if all of them are done already."""
-        whole = self._whole(ref)
-        parts = whole.parts if whole else {}
-        mine = parts[self.name].table if self.name in parts else None
-        others = {name: part.table for name, part in parts.items() if name != self.name}
+        whole, others = self._others(ref)
+        mine = whole.parts[self.name].table if whole and self.name in whole.parts else None
         plain = replace(commit, fence=0)
         change = steps[0].change
         if isinstance(change, TableRemoved):
@@ -184,11 +222,7 @@ class ShardSchema:
             _alone_in(ref, others, f"renamed to {change.after.path}")
             return self._renamed(whole, change, steps, plain, commit)
         assert after is not None, "only a drop leads to no table"
-        joined = join(
-            ShardPlanInputs(whole.table if whole else None, others, mine, self.shard.column, self.shard.capabilities),
-            steps,
-            after,
-        )
+        joined = self._join(whole, others, mine, steps, after)
         replaces_rows, laid = (
             isinstance(change, TableReplaced),
             tuple(s for s in steps if isinstance(s.change, SetLayout)),
@@ -225,14 +259,20 @@ def _shards(names: Sequence[str]) -> str:
     return f"shard{'s' * (len(names) > 1)} {shown}"
 
 
+def _lacking(path: str, column: str, others: Mapping[str, Table]) -> list[str]:
+    lack = lacking(others, column)
+    return [f"{path}.{column}: {_shards(lack)} do not have it, it is NULL in their rows"] if lack else []
+
+
 def _remarks(step: Step, others: Mapping[str, Table]) -> list[str]:
     if not others:
         return []
     path, change = ".".join(step.table), step.change
     match change:
+        case TableAdded(after=table):
+            return [text for column in table.columns for text in _lacking(path, column.name, others)]
         case ColumnAdded(after=column):
-            lack = lacking(others, column.name)
-            return [f"{path}.{column.name}: {_shards(lack)} do not have it, it is NULL in their rows"] if lack else []
+            return _lacking(path, column.name, others)
         case ColumnRemoved(before=column):
             have = sorted(set(others) - set(lacking(others, column.name)))
             return [f"{path}.{column.name}: stays, {_shards(have)} still have it"] if have else []

@@ -64,11 +64,12 @@ def defer_blocked(decisions: Sequence[Decision], accepted: Catalog) -> tuple[Dec
     """Return the decisions with those that cannot be applied yet held back, so that what is reported as applied is what
     `accept` does. They wait (`effect`), but for those of a schema or table that nobody is asked about."""
     draft = _run(decisions, accepted)
-    asked = _asked(decisions, draft.waiting)
-    apart = {n: (why, "waiting" if of in asked else "") for n, why, of in _without_tables(draft, decisions)}
-    held: dict[int, tuple[str, Effect]] = {**apart, **{n: (why, "waiting") for n, why in draft.waiting.items()}}
+    pending = _pending_tables(decisions, draft.waiting)
+    deferred: dict[int, tuple[str, Effect]] = {n: (why, "waiting") for n, why in draft.waiting.items()}
+    for number, why, of in _without_tables(draft, decisions):
+        deferred.setdefault(number, (why, "waiting" if of in pending else ""))
     return tuple(
-        replace(d, action="ignore", why=held[n][0], effect=held[n][1]) if n in held else d
+        replace(d, action="ignore", why=deferred[n][0], effect=deferred[n][1]) if n in deferred else d
         for n, d in enumerate(decisions)
     )
 
@@ -90,7 +91,7 @@ def _without_tables(draft: CatalogDraft, decisions: Sequence[Decision]) -> Itera
                 yield number, f"table {'.'.join(filter(None, table))!r} is not accepted", table
 
 
-def _asked(decisions: Sequence[Decision], waiting: Collection[int]) -> set[Ref | tuple[str]]:
+def _pending_tables(decisions: Sequence[Decision], waiting: Collection[int]) -> set[Ref | tuple[str]]:
     """Return the tables that are added or removed once an answer has come, and the names of their schemas."""
     refs = {
         table_of(d.change) or ("", "")

@@ -110,7 +110,9 @@ def shared_offences(context: SyncContext, plan: Plan) -> dict[Ref, str]:
 
 
 def with_shards(context: SyncContext, plan: Plan) -> Plan:
-    """Return the plan, with remarks on which shards lack the columns that it names."""
+    """Return the plan, with what becomes of the shared tables that it joins, and remarks on which shards lack the
+    columns that it names."""
     if (shard := context.destination.shard) is None:
         return plan
-    return replace(plan, remarks=(*plan.remarks, *shard.remarks(plan.steps)))
+    steps = tuple(shard.as_shared(plan.steps))
+    return replace(plan, steps=steps, remarks=(*plan.remarks, *shard.remarks(plan.steps)))
