@@ -162,3 +162,28 @@ def test_a_slot_of_an_earlier_version_is_kept(
         cursor = json.dumps({"log": {"slot": earlier, "at": "0/1", "server": "s", "shape": {}}})
         app.store.cursors.save("shop", {("public", "t"): cursor}, run="r", fence=1)
     assert f"slot {earlier} " in run("source", "log", "show")
+
+
+@pytest.mark.parametrize("change", [("shop:", "other:"), ("mode: cdc", "mode: auto")])
+def test_a_slot_that_its_connection_has_left_behind_is_listed_until_it_is_dropped(
+    project: Callable[..., Callable[..., str]], database: Database, tmp_path: Path, change: tuple[str, str]
+) -> None:
+    """The connection was removed, or no longer follows the log. No slot of anybody else is listed."""
+    run = project("postgres", database.config)
+    for statement in TABLE:
+        database.execute(statement)
+    database.execute("SELECT pg_create_logical_replication_slot('of_others', 'pgoutput')")
+    run("sync")
+    assert json.loads(run("source", "log", "show", "--output", "json"))["abandoned_slots"] == []
+    file = tmp_path / "instep.yml"
+    connections, text = file.read_text().partition("connections:")[1:][1], file.read_text()
+    file.write_text(text.replace(connections, connections.replace(*change)))
+    [found] = json.loads(run("source", "log", "show", "--output", "json"))["abandoned_slots"]
+    assert (found["connection"], found["slot"][:12]) == ("shop", "instep_shop_")
+    assert f"to drop it run `{found['command']}`" in " ".join(run("source", "log", "show").split())
+    words = found["command"].split()[1:]
+    assert f"dropped slot {found['slot']}" in run(*words, "--yes")
+    assert json.loads(run("source", "log", "show", "--output", "json"))["abandoned_slots"] == []
+    rest = database.execute("SELECT slot_name FROM pg_replication_slots WHERE database = current_database()")
+    assert [name for (name,) in rest] == ["of_others"]
+    database.execute("SELECT pg_drop_replication_slot('of_others')")

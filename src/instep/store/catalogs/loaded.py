@@ -222,6 +222,12 @@ class Cursors:
         with self._db.read() as transaction:
             return frozenset(transaction.execute(query.where(names_slot)).scalars()) if slot else frozenset()
 
+    def reading_slots(self) -> frozenset[str]:
+        """Return the connections that have a table whose log is read from some slot, removed ones too."""
+        query = select(cursors.c.connection).distinct().where(cursors.c.cursor.contains('"slot": "', autoescape=True))
+        with self._db.read() as transaction:
+            return frozenset(transaction.execute(query).scalars())
+
     def forget(self, connection: str, table: Ref) -> None:
         """Delete the record of a table's loads: the next one starts from nothing."""
         c = cursors.c

@@ -30,14 +30,17 @@ def show(
 ) -> None:
     """Show how far each connection has read its source's log.
 
-    Shows the lag, how much log the server retains, and whether it can still be read.
+    Shows the lag, how much log the server retains, and whether it can still be read; and slots at PostgreSQL that no
+    connection reads any more.
     """
+    from instep.bootstrap.abandoned_slots import abandoned_slots
     from instep.bootstrap.app import log_status
 
     with open_app() as app:
         names = app.project.selected([connection] if connection else [])
         logs = [log_status(app, name) for name in names if app.project.follows_log(name)]
-    emit({"logs": logs}, lambda out: _show(out, logs))
+        slots = [s for s in abandoned_slots(app) if connection in (None, s["connection"])]
+    emit({"logs": logs, "abandoned_slots": slots}, lambda out: _show(out, logs, slots))
 
 
 @log.command(epilog=examples("instep source log drop shop --yes"))
@@ -107,7 +110,7 @@ def line(status: dict[str, Any]) -> str:
     return text
 
 
-def _show(out: Screen, logs: list[dict[str, Any]]) -> None:
+def _show(out: Screen, logs: list[dict[str, Any]], slots: list[dict[str, Any]]) -> None:
     if not logs:
         out.write("no connection uses CDC: set `mode: cdc` in instep.yml")
     for one in logs:
@@ -115,3 +118,9 @@ def _show(out: Screen, logs: list[dict[str, Any]]) -> None:
         out.write(f"  {line(one)}", "yellow" if one["trouble"] else "")
         if one["trouble"] and one["hint"]:
             out.write(f"  {one['hint']}", "dim")
+    for one in slots:
+        out.write(
+            f"slot {one['slot']} of {one['connection']} at {one['source']}: no connection reads it, and the server "
+            f"keeps {one['retained']:,} bytes for it: to drop it run `{one['command']}`",
+            "yellow",
+        )
