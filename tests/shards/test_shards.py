@@ -59,7 +59,7 @@ def test_a_plan_says_what_a_new_shard_does_to_the_table_of_the_others(warehouse:
     b.run(MAKE, "ALTER TABLE t ADD COLUMN more int", "INSERT INTO t VALUES (1, 'y', 7)")
     found = b.preview().plan
     assert [s.text for s in found.steps] == ["shard b joins the table of shard a: column shop.t.more added (int32)"]
-    assert found.remarks == ("shop.t.more: shard a do not have it, it is NULL in their rows",)
+    assert found.remarks == ("shop.t.more: NULL in the rows of shard a",)
     assert b.sync().tables[0].status == "done"
     c.run(MAKE, "ALTER TABLE t ADD COLUMN more bigint", "INSERT INTO t VALUES (1, 'z', 8)")
     found = c.preview().plan
@@ -75,7 +75,7 @@ def test_a_column_of_one_shard_is_null_in_the_others(warehouse: Shop) -> None:
     warehouse.sync()
     warehouse["b"].run("ALTER TABLE t ADD COLUMN more int", "INSERT INTO t VALUES (2, 'y', 7)")
     found = warehouse["b"].preview().plan
-    assert found.remarks == ("shop.t.more: shards a, c do not have it, it is NULL in their rows",)
+    assert found.remarks == ("shop.t.more: NULL in the rows of shards a, c",)
     warehouse.sync()
     assert warehouse.columns() == ["id", "v", "more"]
     assert warehouse.rows("id", "more") == [("a", 1, None), ("b", 1, None), ("b", 2, 7), ("c", 1, None)]
@@ -96,7 +96,7 @@ def test_a_column_goes_with_the_last_shard_that_has_it(shop: Shop) -> None:
     shop.run(MAKE, "INSERT INTO t VALUES (1, 'x')")
     shop.sync()
     shop["a"].run("ALTER TABLE t DROP COLUMN v", "INSERT INTO t VALUES (2)")
-    assert shop["a"].preview().plan.remarks == ("shop.t.v: stays, shards b, c still have it",)
+    assert shop["a"].preview().plan.remarks == ("shop.t.v: stays for the rows of shards b, c",)
     shop.sync()
     assert shop.columns() == ["id", "v"]
     assert shop.rows("id", "v") == [("a", 1, "x"), ("a", 2, None), ("b", 1, "x"), ("c", 1, "x")]
@@ -164,7 +164,7 @@ def test_a_rename_waits_and_then_moves_this_shards_values_only(shop: Shop) -> No
     assert shop.rows("id", "v") == [("a", 1, "x"), ("a", 2, "y"), ("b", 1, "x"), ("c", 1, "x")]
     shop["a"].answer("approved", "column.renamed")
     assert shop["a"].preview().plan.remarks == (
-        "shop.t: shards b, c still call w v, only rows of this shard move to w",
+        "shop.t.w: in shards b, c it is still called v: only rows of this shard move to w",
     )
     shop.sync()
     assert shop.rows("id", "v", "w") == [

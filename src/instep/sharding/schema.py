@@ -261,7 +261,7 @@ def _shards(names: Sequence[str]) -> str:
 
 def _lacking(path: str, column: str, others: Mapping[str, Table]) -> list[str]:
     lack = lacking(others, column)
-    return [f"{path}.{column}: {_shards(lack)} do not have it, it is NULL in their rows"] if lack else []
+    return [f"{path}.{column}: NULL in the rows of {_shards(lack)}"] if lack else []
 
 
 def _remarks(step: Step, others: Mapping[str, Table]) -> list[str]:
@@ -275,11 +275,10 @@ def _remarks(step: Step, others: Mapping[str, Table]) -> list[str]:
             return _lacking(path, column.name, others)
         case ColumnRemoved(before=column):
             have = sorted(set(others) - set(lacking(others, column.name)))
-            return [f"{path}.{column.name}: stays, {_shards(have)} still have it"] if have else []
+            return [f"{path}.{column.name}: stays for the rows of {_shards(have)}"] if have else []
         case ColumnRenamed(before=old, after=new):
             have = sorted(n for n, t in others.items() if old.name in t.by_name)
-            text = (
-                f"{path}: {_shards(have)} still call {new.name} {old.name}, only rows of this shard move to {new.name}"
-            )
+            where = f"in {_shards(have)} it is still called {old.name}"
+            text = f"{path}.{new.name}: {where}: only rows of this shard move to {new.name}"
             return [text] if have else []
     return []

@@ -64,7 +64,9 @@ def drop(
                 f"the slot {names} belongs to connection {other}, not to {name}",
                 hint=f"run `instep source log drop {other}`",
             )
-        if not confirm(f"Drop the slot {names} of {name}? The next sync reads its tables as a whole."):
+        is_read = app.project.follows_log(name) and names == log_of(app, name)[1]
+        then = "The next sync reads its tables as a whole." if is_read else f"No sync of {name} reads it."
+        if not confirm(f"Drop the slot {names} of {name}? {then}"):
             raise Blocked("nothing was dropped", hint="confirm, or pass --yes")
         dropped = source_log.drop()
     data = {"connection": name, "slot": names, "dropped": dropped}
