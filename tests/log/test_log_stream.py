@@ -94,7 +94,7 @@ def test_keys_beyond_memory_are_on_disk_and_read_by_key(world: LogWorld, monkeyp
     monkeypatch.setattr(log, "SQL_KEYS", 90)
     world.log["limit"] = 10
     world.run(
-        "CREATE TABLE t (id int PRIMARY KEY, v int)",
+        "CREATE TABLE t (id int PRIMARY KEY, v int) WITH (autovacuum_enabled = false)",
         "INSERT INTO t SELECT i, 0 FROM generate_series(1, 4000) i",
         "CREATE TABLE p (id int PRIMARY KEY, v int) PARTITION BY RANGE (id)",
         "CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (1000)",

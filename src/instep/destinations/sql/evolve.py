@@ -64,7 +64,7 @@ def evolve(now: Table, parked: Sequence[Parked], steps: Sequence[Step], after: T
     def undrop(name: str, step: Step) -> Column | Parked:
         if (column := latest(parked, name)) is None:
             raise DestinationError(
-                f"table {'.'.join(step.table)}: no column {name!r} is kept",
+                f"table {'.'.join(step.table)}: column {name!r} is no longer retained",
                 hint="its time for undoing is over: load the column again, or restore a backup",
             )
         return column

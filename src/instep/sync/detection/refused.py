@@ -52,12 +52,18 @@ def still_refused(decision: Decision, review: Review | None) -> Decision:
     return replace(for_review(decision, review.why), action=decision.action if decision.needs_review else "review")
 
 
+def _is_refused(decision: Decision) -> bool:
+    """Return whether the destination refuses the change itself: one that follows a key has the key's rule, and waits
+    for the answer to that."""
+    return decision.rule == RULE and decision.needs_review
+
+
 def record_refused(context: SyncContext, decisions: Sequence[Decision], reviews: Mapping[str, Review]) -> None:
     """Open the reviews (by content key) of what the destination refuses, approved ones again. Belongs into the
     transaction that accepts the rest."""
     for decision in decisions:
         review = reviews.get(key(decision.change))
-        if decision.rule != RULE or review is None:
+        if not _is_refused(decision) or review is None:
             continue
         context.store.reviews.require_review(review.id, rule=RULE, why=decision.why)
         if review.status == "approved" or review.rule != RULE:
@@ -70,7 +76,7 @@ def refusals(decisions: Sequence[Decision], whole: Collection[Ref] = ()) -> list
     """Return one sentence for each change that the destination refuses alone: its table, which is not refused as a
     `whole`, goes on with the others."""
     places = TableRenames.of(decisions)
-    refused = [d for d in decisions if d.rule == RULE and places.before(d.change) not in whole]
+    refused = [d for d in decisions if _is_refused(d) and places.before(d.change) not in whole]
     return [f"{'.'.join(filter(None, places.before(d.change)))}: {d.why}" for d in refused]
 
 

@@ -16,7 +16,7 @@ from instep.cli.arguments import Connection, Limit, OfConnection, examples
 from instep.cli.backend import open_backend
 from instep.cli.context import CHANGES, console, emit, fail, one_connection, open_app, options
 from instep.cli.render.runs import show_plans
-from instep.errors import argument
+from instep.errors import argument, one_line
 from instep.operations.queries.history import GetObjectHistory, GetSchema, ListEvents, ListPlans, ListRuns, ListVersions
 
 if TYPE_CHECKING:
@@ -105,22 +105,29 @@ def _lines(out: Screen, rows: list[dict[str, Any]], keys: tuple[str, ...]) -> No
 
 def _events(out: Screen, rows: list[dict[str, Any]]) -> None:
     for row in rows:
-        shown = {k: _event_value(v) for k, v in row["data"].items() if k != "connection"}
+        shown = {k: _event_value(v, k) for k, v in row["data"].items() if k != "connection"}
         data = {k: v for k, v in shown.items() if v not in ("", 0)}
         detail = data.pop("summary", "") or data.pop("reason", "")
         more = " ".join(f"{k}={v}" for k, v in data.items())
         out.write(f"{row['at']:%Y-%m-%d %H:%M:%S}  {row['type']:<22} {detail} {more}".rstrip())
 
 
-def _event_value(value: Any) -> Any:
-    """Return a field of an event as one line: of nested counts those that are not 0; of an error its first line."""
+def _event_value(value: Any, name: str = "") -> Any:
+    """Return the field of an event of this name as one line: of nested counts those that are not 0; of an error its
+    first line, for its hint is behind it."""
     if isinstance(value, Mapping):
         parts = ((k, _event_value(v)) for k, v in value.items())
         nested = (f"{k}.{v}" if isinstance(value[k], Mapping) else f"{k}:{v}" for k, v in parts if v not in ("", 0))
         return ",".join(nested)
     if isinstance(value, list | tuple):
         return ",".join(str(_event_value(one)) for one in value)
-    return "" if value is None else value.split("\n", 1)[0] if isinstance(value, str) else value
+    if isinstance(value, str):
+        return one_line(value.split("\n", 1)[0] if name in _ERRORS else value)
+    return "" if value is None else value
+
+
+_ERRORS = ("error", "reason", "why")
+"""Fields of events that may have an error's text."""
 
 
 def _engine(detail: Mapping[str, Any]) -> str:
