@@ -239,7 +239,7 @@ MERGES = [
     ("a whole table that fits", f"{DELTA}8", "deletes: hard", {}),
     ("a whole table of rows that are alike", f"{DELTA}2", "deletes: hard", {"merge": ALIKE}),
     ("a whole table", f"{DELTA}1", "deletes: hard", {"merge": IN_PARTS}),
-    ("rows behind a cursor", f"{DELTA}1", CURSOR, {"merge": IN_PARTS}),
+    ("rows behind a cursor", f"{DELTA}1", CURSOR, {}),
     ("rows behind a cursor, and keys", f"{DELTA}7", "cursor: at", {"merge": IN_PARTS}),
     ("rows from a value on", f"{DELTA}1", "cursor: at, mode: append", {}),
     ("rows in the place of all", f"{DELTA}1", "mode: full_refresh", {}),
