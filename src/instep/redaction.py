@@ -38,6 +38,8 @@ _VALUE = re.compile(r"""["'`\u00ab\u2018\u201c\u201e]|(?<=\bvalue )[-+.\d]|(?<= 
 """Where a value of a row begins in an error: it is quoted, or a number."""
 _OF_VALUES = frozenset(("DataError", "IntegrityError", "InvalidInputException", "ValueError"))
 """Classes of errors that repeat a value of a row: those of drivers, of DuckDB, of Arrow."""
+_STREAM = re.compile(r"reading the stream registered as '[^']*' failed: (?:Unknown error: )?")
+"""Where DuckDB tells what a stream that it reads has raised; a traceback follows."""
 _WORD = re.compile(r"[A-Za-z_]{1,12}|\d{1,6}|v\d{1,3}")
 
 
@@ -72,8 +74,14 @@ def without_value(text: str) -> str:
 
 
 def error_line(error: BaseException) -> str:
-    """Return the first line of an error of a library; without the value of a row, if the error may be about one."""
-    line = next(iter(str(error).strip().splitlines()), type(error).__name__)
+    """Return the first line of an error of a library; without the value of a row, if the error may be about one. Of a
+    stream that DuckDB reads it is the stream's own error, which is left as it is where it is one of ours."""
+    text = str(error).strip()
+    line = next(iter(text.splitlines()), type(error).__name__)
+    if passed_on := _STREAM.search(line):
+        line = line[passed_on.end() :].partition(". Detail: Python exception:")[0]
+        if "\ninstep.errors." in text:
+            return line
     is_of_value = not _OF_VALUES.isdisjoint(kind.__name__ for kind in type(error).__mro__)
     return without_value(line) if is_of_value else line
 

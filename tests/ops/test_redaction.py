@@ -6,7 +6,7 @@ import base64
 import html
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from itertools import product
 from urllib.parse import quote, quote_plus
@@ -15,7 +15,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from instep.errors import ReadError
+from instep.errors import DestinationError, ReadError
 from instep.redaction import HIDDEN, Redactor, cut, error_line, hide, is_plain, without_value
 from instep.store.store import Store
 from instep.store.work.runs import Runs
@@ -194,6 +194,28 @@ def test_an_error_of_another_library_about_a_value_does_not_tell_it() -> None:
             fails()
         line = error_line(told.value)
         assert (VALUE in line, str(AMOUNT) in line) == (False, False), line
+
+
+@pytest.mark.parametrize(
+    ("raised", "line"),
+    [
+        (DestinationError("file 'a.bin' cannot be read: checksum"), "file 'a.bin' cannot be read: checksum"),
+        (DestinationError("file 'a.bin' is gone", hint="restore it"), "file 'a.bin' is gone"),
+        (pa.ArrowInvalid(f"Failed to parse string: '{VALUE}'"), f"Failed to parse string: {HIDDEN}"),
+    ],
+    ids=["ours", "ours with a hint", "of a library"],
+)
+def test_of_a_stream_that_duckdb_reads_the_error_is_its_own(raised: Exception, line: str) -> None:
+    def rows() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch([pa.array([1])], ["a"])
+        raise raised
+
+    reader = pa.RecordBatchReader.from_batches(pa.schema([("a", pa.int64())]), rows())
+    with duckdb.connect() as db:
+        db.register("stream", reader)
+        with pytest.raises(duckdb.Error) as told:
+            db.sql("SELECT sum(a) FROM stream").fetchall()
+    assert error_line(told.value).removeprefix("Invalid: ") == line
 
 
 # what servers and drivers say of a value
