@@ -35,11 +35,11 @@ _HARMLESS = re.compile(
     r"|\d{4}-\d\d(-\d\d)?([T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?)?(Z|[+-]\d\d:?\d\d)?"  # a date, a time
 )
 _VALUE = re.compile(r"""["'`\u00ab\u2018\u201c\u201e]|(?<=\bvalue )[-+.\d]|(?<= )\((?=[-+.\d])""")
-"""Where a value of a row begins in an error: it is quoted, or a number."""
+"""Pattern of where a value of a row begins in an error: it is quoted, or a number."""
 _OF_VALUES = frozenset(("DataError", "IntegrityError", "InvalidInputException", "ValueError"))
 """Classes of errors that repeat a value of a row: those of drivers, of DuckDB, of Arrow."""
 _STREAM = re.compile(r"reading the stream registered as '[^']*' failed: (?:Unknown error: )?")
-"""Where DuckDB tells what a stream that it reads has raised; a traceback follows."""
+"""Pattern of what DuckDB writes before the error of a stream that it reads; a traceback follows."""
 _WORD = re.compile(r"[A-Za-z_]{1,12}|\d{1,6}|v\d{1,3}")
 
 

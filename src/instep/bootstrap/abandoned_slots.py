@@ -51,6 +51,6 @@ def _slot_at(app: App, slot: str, readers: Mapping[str, str]) -> Iterator[tuple[
             state = log_of(app, connection, slot)[0].state()
         except InstepError:
             continue
-        if state.exists and not state.trouble.startswith(f"the slot {slot} is one of"):
+        if state.exists and not state.foreign:
             yield source, state
             return

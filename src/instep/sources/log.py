@@ -41,7 +41,8 @@ class LogState:
     the server may forget what is before ("" without a slot), `behind` and `retained` are bytes that were not read
     yet and bytes of log that the server keeps for it. `trouble` says why nothing can be read, `hint` what to do.
     A log that is not `ours` is kept by the server's own rule (`wal_status`), wherever we are: `confirmed` is then the
-    lowest of our places, and `late` the age of the first change behind it in seconds."""
+    lowest of our places, and `late` the age of the first change behind it in seconds. A slot is `foreign` if it is
+    another program's or another database's."""
 
     server: str
     exists: bool = False
@@ -55,6 +56,7 @@ class LogState:
     hint: str = ""
     ours: bool = True
     late: float = 0.0
+    foreign: bool = False
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -43,7 +42,7 @@ from instep.destinations.iceberg.write.load import load_ours, summary
 from instep.destinations.iceberg.write.upsert import MEMORY, row_delta
 from instep.destinations.shared import RowsMoved
 from instep.errors import DestinationError
-from instep.temporary import temporary
+from instep.stage.duckdb_memory import duckdb_cursor
 
 LISTED = 200
 """Values that are compared with a file's metrics one by one; pyiceberg looks at no more than these."""
@@ -92,10 +91,7 @@ class RowPlaces:
 
 
 def _find_places(rows: RowReader, keys: pa.Table) -> tuple[list[int], Positions]:
-    with (
-        temporary("edits") as spill,
-        duckdb.connect(":memory:", config={"memory_limit": MEMORY, "temp_directory": spill}) as db,
-    ):
+    with duckdb_cursor(MEMORY, streams=True) as db:
         table = numbered(rows, keys.column_names)
         names, number = [f"c{i}" for i in range(keys.num_columns)], pa.array(np.arange(len(keys)))
         db.register("k", pa.table([*keys.columns, number], names=[*names, "n"]))

@@ -192,8 +192,8 @@ class PostgresLog:
             return LogState(server, trouble=trouble, hint=hint)
         confirmed, restart, status, self._reader, plugin, of, behind, retained, current, now = row
         self._now, self._confirmed, self._reach = now, confirmed or "", None
-        if strange := self._strange(plugin, of, current):
-            trouble, hint = strange, OTHER
+        if foreign := self._why_foreign(plugin, of, current):
+            trouble, hint = foreign, OTHER
         elif status == "lost" or restart is None:
             trouble = f"the server has given up the log of the slot {self.names.slot} (wal_status {status})"
             hint = "raise max_slot_wal_keep_size or sync more often"
@@ -212,9 +212,10 @@ class PostgresLog:
             self._reader is not None,
             trouble,
             hint,
+            foreign=bool(foreign),
         )
 
-    def _strange(self, plugin: str, database: str, database_here: str) -> str:
+    def _why_foreign(self, plugin: str, database: str, database_here: str) -> str:
         """Return why the slot cannot be this connection's, "" if it can."""
         if plugin == PLUGIN and database == database_here:
             return ""
@@ -286,8 +287,8 @@ class PostgresLog:
         with self._session() as session:
             slot = literal(self.names.slot)
             slot_row = session.execute(_OWNER.replace("{slot}", slot).encode()).fetchone()
-            if slot_row and (strange := self._strange(*slot_row)):
-                raise InstepError(strange, hint=OTHER)
+            if slot_row and (foreign := self._why_foreign(*slot_row)):
+                raise InstepError(foreign, hint=OTHER)
             if slot_row:
                 self._retry_while_active(lambda: session.execute(f"SELECT pg_drop_replication_slot({slot})".encode()))
             owned = "SELECT 1 FROM pg_publication WHERE pubname = {} AND pg_get_userbyid(pubowner) = current_user"
