@@ -22,6 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+if __name__ == "__main__":
+    # else pyarrow would load numpy, of which nothing is needed here: 14 MB of each connector's process
+    sys.modules["numpy"] = None  # type: ignore[assignment]
+
 from pydantic_core import from_json
 
 from instep.redaction import cut

@@ -11,12 +11,12 @@ import base64
 import binascii
 import math
 import re
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic_core import to_json
@@ -88,7 +88,7 @@ class Packing:
         good: list[Any] = []
         bad: list[str] = []
         found: dict[str, None] = {}
-        places = np.zeros(len(values), np.uint8)
+        places = bytearray(len(values))
         for at, value in enumerate(values):
             if value is None:
                 continue
@@ -101,13 +101,12 @@ class Packing:
                 places[at] = 2
         parts = [(self.kind, good), ("m", bad)]
         if not good:
-            parts, places = parts[1:], (places > 0).astype(np.uint8)
+            parts, places = parts[1:], places.replace(b"\2", b"\1")
         elif not bad:
             parts = parts[:1]
         pieces = [piece for kind, some in parts for piece in _pieces(kind, _plain_array(kind, some))]
         kinds = tuple(kind for kind, _ in parts)
-        nulls = int((places == 0).sum())
-        return PackedColumn(kinds, (*pieces, places.tobytes()), True, nulls, len(bad), tuple(found))
+        return PackedColumn(kinds, (*pieces, bytes(places)), True, places.count(0), len(bad), tuple(found))
 
 
 def inferred(values: Sequence[Any]) -> PackedColumn | None:
@@ -203,7 +202,7 @@ def _pieces(kind: str, array: pa.Array) -> tuple[Piece, ...]:
     if kind in "qd":
         return (array.buffers()[1].slice(0, 8 * len(array)),)
     _, offsets, data = array.buffers()
-    end = int(np.frombuffer(offsets, np.int32, len(array) + 1)[-1])
+    end = int.from_bytes(offsets.slice(4 * len(array), 4).to_pybytes(), sys.byteorder)
     return offsets.slice(0, 4 * (len(array) + 1)), data.slice(0, end) if data is not None else b""
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
+from array import array
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
-
-import numpy as np
 
 from instep.redaction import cut
 from instep.schema.catalog.types import parse
@@ -189,7 +188,7 @@ class StreamRows:
         for first in range(self.plan.first + self.total, self.plan.sent, MOST_ROWS):
             rows = min(MOST_ROWS, self.plan.sent - first)
             place = self._place(rows)
-            body: list[Piece] = [bytes([DELETE]) * rows, np.arange(place, place + rows, dtype=np.int64).tobytes()]
+            body: list[Piece] = [bytes([DELETE]) * rows, _numbers(place, rows)]
             head = {"frame": "rows", "table": self.plan.number, "rows": rows, "columns": [], "found": {}}
             self._name()
             self._frames.send({**head, "first": first}, body)
@@ -241,7 +240,7 @@ class StreamRows:
     def _packed(self, rows: list[dict[str, Any]]) -> tuple[dict[str, Any], list[Piece]]:
         operations = self._operations(rows)
         first = self._place(len(rows))
-        body: list[Piece] = [operations, np.arange(first, first + len(rows), dtype=np.int64).tobytes()]
+        body: list[Piece] = [operations, _numbers(first, len(rows))]
         columns: list[Any] = []
         found: dict[str, tuple[str, ...]] = {}
         for name, values in self._columns(rows):
@@ -320,6 +319,11 @@ def noted_changes(meta: Any) -> list[dict[str, str]]:
         for one in found
         if isinstance(one.get("field"), str)
     ]
+
+
+def _numbers(first: int, count: int) -> bytes:
+    """Return consecutive numbers of 64 bits."""
+    return array("q", range(first, first + count)).tobytes()
 
 
 def _at(row: Any, path: Sequence[str]) -> Any:
