@@ -1,8 +1,10 @@
-"""Commands hand back the memory that they free, whatever allocators pyarrow and glibc would choose by themselves."""
+"""Commands hand back the memory that they free, whatever allocators pyarrow and glibc would choose by themselves, and
+leave no core files."""
 
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 
@@ -34,3 +36,18 @@ def test_arrow_takes_the_systems_memory_unless_the_caller_says_otherwise(given: 
     env = {name: value for name, value in os.environ.items() if name not in chosen} | given
     done = subprocess.run([sys.executable, "-c", LOOKS], env=env, capture_output=True, text=True, check=True)
     assert done.stdout.split() == [pool, "True"]
+
+
+def test_a_crash_leaves_no_core_file() -> None:
+    """Neither of a command nor of what it starts: passwords would be in it."""
+    shows = "import subprocess; from instep.cli import entry; entry.forbid_core_files(); {0}"
+    asks = "subprocess.run(['sh', '-c', 'ulimit -S -c'], check=True)"
+    hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+    done = subprocess.run(
+        [sys.executable, "-c", shows.format(asks)],
+        capture_output=True,
+        text=True,
+        check=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (hard, hard)),
+    )
+    assert done.stdout.split() == ["0"]

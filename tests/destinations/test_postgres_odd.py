@@ -154,6 +154,7 @@ SAID: list[tuple[str, str, type[InstepError], str]] = [
             'ERROR:  duplicate key value violates constraint "k"\nDETAIL:  Key (a)=(canary) exists',
             "23505",
         ),
+        ("ERROR:  no customer named 'canary'\nCONTEXT:  PL/pgSQL function f() line 3 at RAISE", "P0001"),
         ('[libpq] Execution error [PGRES_FATAL_ERROR]: ERROR:  date/time field value out of range: "canary"', ""),
     ],
 )

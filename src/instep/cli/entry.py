@@ -67,6 +67,7 @@ _VALUED = ("--project", "-p", "--output", "--server")
 def run() -> NoReturn:
     """Run the command line and end with its exit code."""
     open_closed_streams()
+    forbid_core_files()
     arguments = sys.argv[1:]
     if (project := _resident_project(arguments)) is not None:
         from instep.engine.client import NoEngine
@@ -96,6 +97,13 @@ def open_closed_streams() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - it lives as long as we do
+
+
+def forbid_core_files() -> None:
+    """Have a crash of this process or of its children, as the JVM, write no core file: its passwords would be in it."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
 
 def _starts_engine(arguments: list[str], project: Path) -> bool:

@@ -47,7 +47,10 @@ def surroundings() -> tuple[object, ...]:
     """Return the state that a process takes from its caller and a fork of another process lacks."""
     import resource
 
-    limits = {name: resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")}
+    names = [
+        name for name in dir(resource) if name.startswith("RLIMIT_") and name != "RLIMIT_CORE"
+    ]  # no command has it
+    limits = {name: resource.getrlimit(getattr(resource, name)) for name in names}
     namespaces = [str(Path("/proc/self/ns", n).readlink()) for n in ("mnt", "pid", "net", "user", "cgroup")]
     return (
         os.getegid(),
