@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from strategies import TEXT, catalogs
 
 from instep.errors import SchemaError
-from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.catalog import Catalog, Column, Table, row_id
 from instep.schema.catalog.regex import Expression
 from instep.schema.catalog.types import parse
 from instep.schema.changes.kinds import ColumnAdded
@@ -253,6 +253,18 @@ def test_which_columns_are_on_or_hashed_and_why(
     assert column_is_on(selection, ORDERS, ORDERS.by_name[column]) == (on, why), name
     assert (column in select_columns(selection, ORDERS).by_name) == on
     assert hashed(selection, ORDERS.ref, column) == is_hashed
+
+
+@pytest.mark.parametrize(
+    ("text", "matches"), [("*", False), ("s.log.*_id", False), ("re:s\\..*_id", False), ("s.log._instep_id", True)]
+)
+def test_the_number_of_a_row_without_a_key_is_hashed_only_by_its_name(text: str, matches: bool) -> None:
+    """Else a pattern for columns of people would fail a loaded table: its key would be another one."""
+    log = Table("s", "log", (row_id(), Column("user_id", parse("int32"))))
+    for selection in (Selection(hashed=patterns([text])), Selection(exclude_columns=patterns([text]))):
+        assert hashed(selection, log.ref, "_instep_id") is matches
+        assert ("hashed" in column_is_on(selection, log, row_id())[1]) is (matches and not selection.hashed)
+        assert hashed(selection, log.ref, "user_id") is not matches
 
 
 def test_a_cursor_that_is_off_is_no_cursor() -> None:

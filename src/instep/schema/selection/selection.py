@@ -9,7 +9,7 @@ from fnmatch import translate
 from functools import cached_property
 
 from instep.errors import SchemaError
-from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.catalog import ROW_ID, Catalog, Column, Table
 from instep.schema.catalog.regex import check_regex, expression
 from instep.schema.changes.kinds import Ref
 
@@ -107,7 +107,7 @@ def column_is_on(selection: Selection, table: Table, column: Column) -> tuple[bo
     if path in selection.on:
         return True, "switched on"
     out = "switched off" if path in selection.off else ""
-    if not out and (pattern := _first(selection.exclude_columns, path)):
+    if not out and (pattern := _column_pattern(selection.exclude_columns, path)):
         out = f"excluded by {pattern}"
     if out and column.key:
         return True, f"{out}, but it identifies rows: kept, hashed"
@@ -118,9 +118,11 @@ def hashed(selection: Selection, table: Ref, column: str) -> bool:
     """Return whether the values of a column that is read are to be hashed: by a pattern, or because it is off and kept
     as a key column, so that an excluded value never appears in clear."""
     path = ".".join(part for part in (*table, column) if part)
-    if path in selection.masked or _first(selection.hashed, path):
+    if path in selection.masked or _column_pattern(selection.hashed, path):
         return True
-    return path not in selection.on and (path in selection.off or bool(_first(selection.exclude_columns, path)))
+    return path not in selection.on and (
+        path in selection.off or bool(_column_pattern(selection.exclude_columns, path))
+    )
 
 
 def is_read_hashed(selection: Selection, table: Table, column: Column) -> bool:
@@ -155,6 +157,13 @@ def unmatched(selection: Selection, catalog: Catalog) -> tuple[str, ...]:
         *sorted((selection.off | selection.masked).difference(tables, columns)),
     ]
     return tuple(dict.fromkeys(missing))
+
+
+def _column_pattern(patterns: Iterable[Pattern], path: str) -> Pattern | None:
+    """Return the pattern for a column. The one that numbers rows without a key has to be named exactly: it is in the
+    key, and no value of the source."""
+    is_ours = path.endswith(f".{ROW_ID}")
+    return _first((p for p in patterns if p.is_exact) if is_ours else patterns, path)
 
 
 def _first(patterns: Iterable[Pattern], path: str) -> Pattern | None:
