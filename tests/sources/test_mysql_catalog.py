@@ -256,6 +256,7 @@ def test_errors_name_what_was_done_and_hide_the_password(code: int, kind: type[I
     ("code", "text"),
     [
         (1292, "Truncated incorrect INTEGER value: 'canary'"),
+        (1644, "no customer named 'canary'"),
         (1411, "Incorrect datetime value: 'canary' for function str_to_date"),
         (1366, "Incorrect integer value: 'canary' for column 'a' at row 1"),
         (1062, "Duplicate entry 'canary' for key 'PRIMARY'"),

@@ -304,8 +304,8 @@ def translate(config: MySqlSourceSection, code: int, text: str, what: str = "") 
 
 
 _ACCESS = (1142, 1143, 1370)
-_OF_VALUES = (1062, 1264, 1265, 1292, 1366, 1411, 1525, 1690, 3140, 3141, 3143, 3156, 3903, 4038)
-"""Errors of the server that quote a value of a row."""
+_OF_VALUES = (1062, 1264, 1265, 1292, 1366, 1411, 1525, 1644, 1690, 3140, 3141, 3143, 3156, 3903, 4038)
+"""Errors of the server that quote a value of a row, or that a program of the server has raised (1644)."""
 _MOVED = (1146, 1054, 1412, 1051, 1356)
 _PATTERN = (1139, 3685, 3686, 3687, 3688, 3689, 3690, 3691, 3692, 3693, 3694, 3695, 3696, 3697)
 _GONE = (2006, 2013, 2014, 1927, 1053)
