@@ -14,6 +14,7 @@ from airbyte_wheels import INTEGER, TEXT, connector_wheel, stream, wheel
 from command_runs import run
 from instep.errors import Blocked, InstepError, ProjectError
 from instep.operations.set_up.upgrade_source import UpgradeSourceRequest
+from instep.store.catalogs.airbyte_states import rolled_back
 
 PROJECT = """\
 version: 1
@@ -56,6 +57,9 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     connector_wheel(
         folder, "2.0.0", specification=SPEC, streams=[{**OTHER_USERS, "supported_sync_modes": ["full_refresh"]}]
     )
+    events = [stream("users", key=())]
+    connector_wheel(folder, "1.2.0", specification=SPEC, streams=events)
+    connector_wheel(folder, "1.3.0", specification=SPEC, streams=events)
     connector_wheel(folder, "3.0.0", specification=NEEDS_KEY, streams=[USERS])
     connector_wheel(folder, "4.0.0", specification=SPEC, exit={"discover": 1}, streams=[])
     with pytest.MonkeyPatch.context() as patch:
@@ -134,8 +138,55 @@ def test_an_upgrade_keeps_the_states_and_a_rollback_brings_the_earlier_ones_back
         assert rows(opened) == [1, 2, 3, 4, 5, 6], "what came again was found by its key"
 
 
+def test_a_rollback_doubles_and_leaves_no_row_without_a_key(packages: Path, tmp_path: Path) -> None:
+    file = project(tmp_path) / "instep.yml"
+    file.write_text(file.read_text().replace("==1.0.0", "==1.2.0"))
+    with instep.open(tmp_path) as opened:
+        shop = opened.connection("shop")
+        shop.sync()
+        shop.upgrade_source("1.3.0")
+        shop.sync()
+        assert state_of(tmp_path)["by"] == "1.3.0", "the project that is open runs it"
+        shop.sync()
+        shop.upgrade_source(rollback=True)
+        shop.sync()
+        assert rows(opened) == [1, 2, 3, 4, 5, 6], "what the earlier version has not sent again is not there"
+        shop.upgrade_source("1.3.0")
+        shop.sync(full=True)
+        shop.sync()
+        shop.sync()
+        assert rows(opened) == list(range(1, 10))
+        shop.upgrade_source(rollback=True)
+        shop.sync()
+        assert rows(opened) == [1, 2, 3], "the rows of the earlier state were replaced, so the stream begins again"
+
+
+@pytest.mark.parametrize(
+    ("earlier", "expected"),
+    [
+        ({"type": "STREAM", "streams": ["a", "b"]}, (["b"], ["a"])),
+        ({"type": "GLOBAL", "shared": 1, "streams": ["a", "b"]}, (["b"], ["a"])),
+        ({"type": "GLOBAL", "shared": 1, "streams": ["a"]}, ([], ["a", "b"])),
+        ({"type": "GLOBAL", "shared": 1, "streams": []}, ([], ["a", "b"])),
+        ({"type": "LEGACY", "legacy": {"at": 1}}, ([], ["a", "b"])),
+    ],
+)
+def test_streams_begin_again_that_were_read_from_their_first_record_before_a_rollback(
+    earlier: dict[str, Any], expected: tuple[list[str], list[str]]
+) -> None:
+    streams = [{"name": name, "state": {"at": 1}} for name in earlier.get("streams", ())]
+    numbers = {"generations": [["", "a", 1], ["", "b", 1]], "records": [["", "a", 7, False], ["", "b", 7, False]]}
+    old = {"airbyte": 1, **earlier, **({"streams": streams} if "streams" in earlier else {}), **numbers}
+    now = {**old, "generations": [["", "a", 2], ["", "b", 1]], "ends": [["", "a", 99], ["", "b", 9]]}
+    state = rolled_back(now, old)
+    replaced = [name for _, name, _, replaces in state["records"] if replaces]
+    assert ([one["name"] for one in state.get("streams", ())], replaced) == expected
+    assert state["generations"] == now["generations"]
+    assert rolled_back({**now, "generations": old["generations"]}, old) == {**old, "ends": now["ends"]}
+
+
 def rows(opened: Any) -> list[int]:
-    table = opened.query("select id from shop.users order by id").to_arrow()
+    table = opened.query("select id from shop.users where not _instep_deleted order by id").to_arrow()
     return [int(one) for one in table.column("id").to_pylist()]
 
 

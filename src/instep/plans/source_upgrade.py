@@ -37,6 +37,7 @@ from instep.sources.versions import (
     parse_breaking_changes,
     read_breaking_changes,
 )
+from instep.store.catalogs.airbyte_states import rolled_back
 from instep.sync.claim import claimed
 from instep.sync.context import SyncContext
 from instep.sync.detection.version_deadline import resume_upgraded
@@ -51,8 +52,6 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("instep.connector")
 ACT = "source upgrade"
 _ABOUT_STATES = "the states stay: the next sync reads on from where the last one ended"
-_OF_ALL = ("configuration", "configuration_of", "generations")
-"""The parts of a state that belong to no version: rotated tokens, and numbers that only grow."""
 
 
 @dataclass(frozen=True)
@@ -192,6 +191,7 @@ class UpgradeSource(Work):
             for context_of_reader in contexts:
                 change(context_of_reader, source_upgrade)
             replace_text(self.app.project, text)
+            self.app.refresh()  # so that whoever goes on with this project runs that version
             resumed = [own.name for own in contexts if _finish(own, source_upgrade)]
         return {"applied": True, "resumed": resumed}
 
@@ -208,14 +208,13 @@ def _remember(context: SyncContext, source_upgrade: SourceUpgrade) -> None:
 
 
 def _put_back(context: SyncContext, source_upgrade: SourceUpgrade) -> None:
-    """Save the state of before the upgrade; what belongs to no version stays as it is now."""
+    """Save the state of before the upgrade."""
     store = context.store
     earlier = store.connector_versions.latest(context.name, source_upgrade.source)
     if earlier is None or earlier.after != str(source_upgrade.before):
         return
     now = store.connectors.get(context.name).state
-    state = {name: value for name, value in earlier.state.items() if name not in _OF_ALL}
-    state |= {name: now[name] for name in _OF_ALL if name in now}
+    state = rolled_back(now, earlier.state)
     with context.transaction():
         store.connectors.save(context.name, state)
         store.connector_versions.drop_latest(context.name, source_upgrade.source)

@@ -15,6 +15,8 @@ configured one that was accepted at another product, until the connection's sour
 STATE_TYPES = ("", "STREAM", "GLOBAL", "LEGACY")
 _NUMBERED = {"generations": 3, "records": 4, "ends": 3, "reserved": 3}
 """Lists of numbers by stream, with the length of their entries: they count on whatever state is set."""
+_ONWARD = ("configuration", "configuration_of", "generations", "ends", "reserved")
+"""The parts that no rollback takes back: rotated tokens, and numbers that count what is at the destination."""
 _OF_TYPE = {"shared": "GLOBAL", "legacy": "LEGACY"}
 _KNOWN = ("airbyte", "type", "streams", *_OF_TYPE, *_NUMBERED, *BESIDE_ROWS)
 
@@ -90,6 +92,26 @@ def changed_state(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, A
         records |= {ref: (records.get(ref, (0, True))[0], True) for ref in again}
         changed["records"] = [[*ref, *entry] for ref, entry in sorted(records.items())]
     return changed | {name: old[name] for name in BESIDE_ROWS if name in old}
+
+
+def rolled_back(now: Mapping[str, Any], earlier: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the `earlier` state as it is saved in place of the one of `now`. Streams that were read from their first
+    record on in between begin again: the rows that the earlier state counts on are not there any more, and those that
+    are there have other numbers. Where no stream has a state of its own, all of them do."""
+    state = {name: value for name, value in earlier.items() if name not in _ONWARD}
+    state |= {name: now[name] for name in _ONWARD if name in now}
+    before, after = _generations(earlier), _generations(now)
+    again = {ref for ref in _with_state(earlier) if after.get(ref) != before.get(ref)}
+    if not again:
+        return state
+    streams = [one for one in earlier.get("streams", ()) if (one.get("namespace") or "", one["name"]) not in again]
+    return changed_state(state, {**state, "streams": streams}) if streams else restarted(now)
+
+
+def _generations(document: Mapping[str, Any]) -> dict[Ref, int]:
+    if state_problem(document):
+        return {}
+    return {(s, n): number for s, n, number in document.get("generations", ())}
 
 
 def repeating_streams(known: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
