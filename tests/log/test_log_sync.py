@@ -87,6 +87,31 @@ def test_what_cannot_be_followed_is_read_as_a_whole(
     assert note in " ".join(report.notes)
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [TableSettings(mode="cdc"), TableSettings(), cursor("v"), TableSettings(history=True)],
+    ids=["cdc", "compared", "cursor", "history"],
+)
+def test_a_key_that_an_inheriting_table_repeats(world: LogWorld, settings: TableSettings) -> None:
+    """The primary key holds in each of both tables, and not for the rows that a query of the parent returns."""
+    world.settings["x"] = settings
+    world.run(
+        "CREATE TABLE x (id int PRIMARY KEY, v int NOT NULL)",
+        "CREATE TABLE y (PRIMARY KEY (id)) INHERITS (x)",
+        "INSERT INTO x VALUES (1, 1), (2, 2)",
+        "INSERT INTO y VALUES (3, 3)",
+    )
+    assert set(world.statuses(world.sync()).values()) == {"done"}
+    world.run("INSERT INTO y VALUES (1, 10)", "INSERT INTO x VALUES (4, 4)")
+    report = world.sync()
+    failed = next(t for t in report.tables if t.table[1] == "x")
+    assert failed.status == "failed"
+    assert "the key id, which the source does not guarantee, is not unique: 1 rows share it" in failed.error
+    world.run("UPDATE y SET id = 5 WHERE id = 1")
+    assert set(world.statuses(world.sync()).values()) == {"done"}
+    assert world.differing() == {}
+
+
 def test_a_key_of_the_settings_needs_to_identify_rows_in_the_log(world: LogWorld) -> None:
     world.settings["x"] = TableSettings(mode="cdc", key=("a",))
     world.run("CREATE TABLE x (a int NOT NULL, v int)", "INSERT INTO x VALUES (1, 1), (2, 2)")

@@ -161,6 +161,16 @@ class Definitions(Protocol):
 
 
 @runtime_checkable
+class WeakKeys(Protocol):
+    """A snapshot of a source in which several rows of a table may share its primary key."""
+
+    @property
+    def weak_keys(self) -> frozenset[tuple[str, str]]:
+        """Return the tables whose primary key does not hold for all rows that a query of the table returns."""
+        ...
+
+
+@runtime_checkable
 class Repeatable(Protocol):
     """A snapshot that several tasks may read, and read again."""
 

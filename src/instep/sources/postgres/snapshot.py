@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from instep.errors import ReadError
@@ -45,6 +45,10 @@ LANE = "snapshot"
 TOGETHER = 100
 """Tables that are looked up with one statement."""
 Found = TypeVar("Found")
+_PARENTS = """
+SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind = 'r' AND c.oid IN (SELECT inhparent FROM pg_inherits)
+"""
 
 
 class PostgresSnapshot:
@@ -201,6 +205,13 @@ class PostgresSnapshot:
                         raise
                     return {}
         return definitions_of
+
+    @cached_property
+    def weak_keys(self) -> frozenset[tuple[str, str]]:
+        """Return the tables that others inherit from: a key holds in each of them, and not for the rows of all."""
+        with translated(self._config):
+            found = self._ask(lambda: self._connection.execute(_PARENTS.encode()).fetchall())
+        return frozenset((schema, name) for schema, name in found)
 
     @property
     def reason_not_repeatable(self) -> str:

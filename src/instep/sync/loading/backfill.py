@@ -46,7 +46,7 @@ from instep.sync.loading.engine import Engine, at_the_end
 from instep.sync.loading.load_table import Staged, verify
 from instep.sync.loading.plan_loads import blocked_types, on_invalid_value_of
 from instep.sync.loading.results import RunOutcome, RunScope
-from instep.sync.loading.table_load import Load
+from instep.sync.loading.table_load import Load, has_weak_key
 from instep.sync.loading.task_specs import stage_columns
 from instep.sync.progress import Progress, reading
 from instep.sync.schema_changes.apply import backfill_of
@@ -222,9 +222,9 @@ class BackfillWork:
             path=table.path,
             holds=blocked_types(context, detection).get(table.ref, {}),
         )
-        return _RunningBackfill(
-            pending, Load(number, read, ref, choose(table, settings), "merge", folder=folder), spec, ref
-        )
+        weak = has_weak_key(read, snapshot)
+        load = Load(number, read, ref, choose(table, settings), "merge", folder=folder, weak_key=weak)
+        return _RunningBackfill(pending, load, spec, ref)
 
     def _stage(self, works: Mapping[int, _RunningBackfill], snapshot: Snapshot) -> dict[int, Staged | InstepError]:
         chunks: list[Chunk] = []

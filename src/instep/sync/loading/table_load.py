@@ -16,7 +16,7 @@ from instep.schema.catalog.catalog import Table
 from instep.schema.catalog.promotion import same_order
 from instep.schema.planning.overflow import dropped_extras
 from instep.schema.planning.projection import DESELECTED, ColumnRead, LoadedColumn, TableRead, deselected_columns
-from instep.sources.base import CursorRange, Snapshot
+from instep.sources.base import CursorRange, Snapshot, WeakKeys
 from instep.sources.log import ChangedKeys, ChangeLog
 from instep.sources.stream import TableCounts
 from instep.stage.spec import InvalidValue
@@ -37,7 +37,8 @@ class Load:
     JSON and nowhere else. `changed`: the keys of the only rows that are read, which the `log` has told. `read_at`: when
     the snapshot was taken, in microseconds since 1970 UTC. `counts`: the operations that a stream has sent.
     `backfills`: the backfills that waited when it was planned, by number and time: what is asked for later it does not
-    serve. `one_moment`: its keys are those of the very moment of its rows. `proof`: see `UnchangedTables`."""
+    serve. `one_moment`: its keys are those of the very moment of its rows. `proof`: see `UnchangedTables`.
+    `weak_key`: the source's primary key does not hold for all rows that it returns."""
 
     number: int
     read: TableRead
@@ -63,6 +64,7 @@ class Load:
     backfills: frozenset[tuple[int, datetime]] = frozenset()
     one_moment: bool = True
     proof: str = ""
+    weak_key: bool = False
 
     def count_unread(self, outcome: LoadOutcome) -> int:
         """Return how many rows the source has below the cursor that the destination has not, or as deleted only. What a
@@ -87,10 +89,10 @@ class Load:
 
     @property
     def declared(self) -> bool:
-        """True if only the settings or a person declare the key: the source does not guarantee it."""
+        """True if the source does not guarantee the key: only the settings or a person declare it, or it is weak."""
         guaranteed = set(self.read.source.key)
         read = {c.source.name for c in self.read.columns if c.column.key and c.source is not None}
-        return bool(self.table.key) and not (guaranteed and guaranteed <= read)
+        return bool(self.table.key) and (self.weak_key or not (guaranteed and guaranteed <= read))
 
     @property
     def versioned(self) -> bool:
@@ -152,7 +154,15 @@ def plan_load(
     """Return the load of one table, given what its last data commit recorded. It begins at the lowest of the cursors
     `noted` (JSON), if one is lower, and by a cursor of which nothing is recorded at `start`."""
     choice = choose(read.table, settings)
-    load = Load(number, read, ref, choice, "overwrite", one_moment=getattr(snapshot, "one_moment", True))
+    load = Load(
+        number,
+        read,
+        ref,
+        choice,
+        "overwrite",
+        one_moment=getattr(snapshot, "one_moment", True),
+        weak_key=has_weak_key(read, snapshot),
+    )
     if choice.cursor is not None:
         load = _with_cursor(load, choice.cursor, settings, state, snapshot, start=start, full=full, noted=noted)
     if state is None:
@@ -163,6 +173,11 @@ def plan_load(
     if choice.mode == "append" and not load.complete:
         return replace(load, action="append", notes=(*load.notes, *_reread(load)))
     return load
+
+
+def has_weak_key(read: TableRead, snapshot: Snapshot) -> bool:
+    """Return whether several rows of the table may share its primary key."""
+    return bool(read.source.key) and isinstance(snapshot, WeakKeys) and read.source.ref in snapshot.weak_keys
 
 
 def _reread(load: Load) -> list[str]:
