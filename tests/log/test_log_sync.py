@@ -87,6 +87,48 @@ def test_what_cannot_be_followed_is_read_as_a_whole(
     assert note in " ".join(report.notes)
 
 
+BOTH = ("INSERT INTO x (id, a) VALUES (1, 1)", "INSERT INTO x (id, a) VALUES (2, 2)")
+GENERATED = [
+    ("a key", ("CREATE TABLE x (a int, id int GENERATED ALWAYS AS (a * 2) STORED PRIMARY KEY, v int)",),
+     ("INSERT INTO x VALUES (1)", "INSERT INTO x VALUES (2)"), 0),
+    ("the whole row", ("CREATE TABLE x (id int PRIMARY KEY, a int, v int, b int GENERATED ALWAYS AS (a * 2) STORED)",
+     "ALTER TABLE x REPLICA IDENTITY FULL"), BOTH, 180_000),
+    ("the whole row of a partition", ("CREATE TABLE x (id int PRIMARY KEY, a int, v int, "
+     "b int GENERATED ALWAYS AS (a * 2) STORED) PARTITION BY RANGE (id)",
+     "CREATE TABLE x1 PARTITION OF x DEFAULT", "ALTER TABLE x1 REPLICA IDENTITY FULL"), BOTH, 180_000),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("before", "rows", "since"), [c[1:] for c in GENERATED], ids=[c[0] for c in GENERATED])
+def test_a_generated_column_that_names_rows(
+    world: LogWorld, before: tuple[str, ...], rows: tuple[str, str], since: int
+) -> None:
+    """It is in no publication, in which the server refuses each update of such a table from version 18 on."""
+    world.run(*before, rows[0])
+    world.sync()
+    world.run("UPDATE x SET v = 7", rows[1])
+    report = world.sync()
+    if world.sql("SELECT current_setting('server_version_num')::int") >= since:
+        assert "its replica identity has the generated column" in " ".join(report.notes), report
+    assert set(world.statuses(report).values()) == {"done"}
+    world.run("UPDATE x SET v = 8", "DELETE FROM x WHERE a = 1")
+    world.sync()
+    assert world.differing() == {}
+
+
+def test_a_generated_column_that_comes_to_name_rows(world: LogWorld) -> None:
+    """Its table is published already: the report has the statement after which the source accepts updates again."""
+    world.run("CREATE TABLE x (id int PRIMARY KEY, v int, b int GENERATED ALWAYS AS (id * 2) STORED)")
+    world.sync()
+    if world.sql("SELECT current_setting('server_version_num')::int") < 180_000:
+        pytest.skip("only later servers refuse updates")
+    world.run("ALTER TABLE x REPLICA IDENTITY FULL", "INSERT INTO x (id) VALUES (1)")
+    note = next(n for n in world.sync().notes if "refuse updates: " in n)
+    world.run(note.split("refuse updates: ")[1], "UPDATE x SET v = 7")
+    world.sync()
+    assert world.differing() == {}
+
+
 @pytest.mark.parametrize(
     "settings",
     [TableSettings(mode="cdc"), TableSettings(), cursor("v"), TableSettings(history=True)],

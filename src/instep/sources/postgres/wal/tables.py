@@ -24,6 +24,15 @@ if TYPE_CHECKING:
     import psycopg
 
 
+_GENERATED = (
+    "(SELECT json_agg(a.attname ORDER BY a.attnum) FROM pg_attribute a"
+    " WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated <> '')"
+)
+_GENERATED_CHECKED = 180_000
+"""From this version on an UPDATE fails if the whole row is the identity and has a generated column, even outside of
+the key."""
+
+
 # Attaching writes all columns of a table anew, so one that is still as old as the table (tableoid's row never changes)
 # shows that it was created as a partition. Its first file is called as it is: with another one it may have been
 # unlogged for a while. `pg_partition_tree` would wait for tables that are locked.
@@ -42,7 +51,7 @@ SELECT rn.nspname, r.relname, n.nspname, c.relname, c.oid::int8, c.relkind, c.re
   EXISTS (SELECT FROM pg_attribute own JOIN pg_attribute a ON a.attrelid = own.attrelid
     WHERE own.attrelid = c.oid AND own.attnum = -6 AND a.attnum > 0 AND NOT a.attisdropped
       AND a.xmin = own.xmin AND a.cmin = own.cmin) AND (c.relkind = 'p' OR c.relfilenode = c.oid),
-  greatest(c.reltuples, 0)::int8
+  greatest(c.reltuples, 0)::int8, {generated}
 FROM tree t JOIN pg_class r ON r.oid = t.root JOIN pg_namespace rn ON rn.oid = r.relnamespace
 JOIN pg_class c ON c.oid = t.member JOIN pg_namespace n ON n.oid = c.relnamespace
 ORDER BY c.oid
@@ -66,20 +75,24 @@ class TablePartition:
     """True if it was created as a partition."""
     rows: int
     """About so many."""
+    generated: frozenset[str] = frozenset()
+    """Generated columns of its identity."""
 
     @property
     def name(self) -> str:
         """The partition's name in a shape."""
         return f"{PART}{self.oid}"
 
-    def reason_not_followable(self, key: Sequence[str]) -> str:
-        """Return why its changes cannot be followed by this key."""
+    def reason_not_followable(self, key: Sequence[str], published: Iterable[str] = ()) -> str:
+        """Return why its changes cannot be followed by this key, if these columns of its table are published."""
         path = ".".join(self.ref)
         if self.kind == "f":
             return f"its partition {path} is a foreign table, which has no log"
         if self.persistence != "p":
             return f"its partition {path} is not logged"
-        why = "" if self.kind == "p" else unnamed(self.ref, self.replica, self.identity, key)
+        if self.kind == "p":
+            return ""
+        why = unnamed(self.ref, self.replica, self.identity, key) or unpublished(self.generated, published)
         return f"of its partition {path} {why}" if why else ""
 
 
@@ -95,13 +108,34 @@ def unnamed(ref: Ref, replica: str, identity: frozenset[str] | None, key: Sequen
     )
 
 
+def unpublished(generated: frozenset[str], published: Iterable[str]) -> str:
+    """Return that the log lacks generated columns of the identity; PostgreSQL 18 refuses each UPDATE of the table if a
+    publication has it that publishes updates without them."""
+    if left := generated - set(published):
+        return (
+            f"its replica identity has the generated column {', '.join(sorted(left))}, which a publication has only "
+            "with `publish_generated_columns = stored` (from PostgreSQL 18 on)"
+        )
+    return ""
+
+
+def _generated(names: Iterable[str] | None, identity: frozenset[str] | None, version: int) -> frozenset[str]:
+    """Return the generated columns that the log has to have of a table with this identity."""
+    every = frozenset(names or ())
+    if identity is None:
+        return every if version >= _GENERATED_CHECKED else frozenset()
+    return every & identity
+
+
 def partitions(connection: psycopg.Connection[Any]) -> Mapping[Ref, tuple[TablePartition, ...]]:
     """Return the partitions of all partitioned tables, on every level, by table."""
     table_partitions: dict[Ref, tuple[TablePartition, ...]] = {}
-    for row in connection.execute(_PARTITIONS.encode()).fetchall():
-        root, name, schema, own, oid, kind, persistence, replica, identity, state, born, rows = row
+    version = connection.info.server_version
+    for row in connection.execute(_PARTITIONS.replace("{generated}", _GENERATED).encode()).fetchall():
+        root, name, schema, own, oid, kind, persistence, replica, identity, state, born, rows, computed = row
         named = None if replica == "f" else frozenset(identity or ())
-        part = TablePartition((schema, own), oid, kind, persistence, replica, named, state, born, rows)
+        generated = _generated(computed, named, version)
+        part = TablePartition((schema, own), oid, kind, persistence, replica, named, state, born, rows, generated)
         table_partitions[root, name] = (*table_partitions.get((root, name), ()), part)
     return table_partitions
 
@@ -119,7 +153,7 @@ SELECT n.nspname, c.relname, c.oid::int8, c.relkind, c.relpersistence, c.relrepl
   k.labels, k.fields, k.alias, row_security_active(c.oid),
   coalesce(p.oid, 0)::int8, coalesce(r.oid, 0)::int8,
   json_strip_nulls(json_build_object('publication', p.xmin::text, 'membership', r.xmin::text, 'namespace', {schema})),
-  k.formulas, to_json(t), greatest(c.reltuples, 0)::int8
+  k.formulas, to_json(t), greatest(c.reltuples, 0)::int8, {generated}
 FROM (VALUES {values}) w(schema, name)
 JOIN pg_namespace n ON n.nspname = w.schema JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.name
 LEFT JOIN pg_publication p ON p.pubname = {publication}
@@ -169,6 +203,8 @@ class WalTable:
     secured: bool
     """Policies choose the rows that are shown."""
     estimate: int
+    generated: frozenset[str] = frozenset()
+    """Generated columns of its identity."""
     parts: tuple[TablePartition, ...] = ()
 
     @property
@@ -192,8 +228,13 @@ class WalTable:
             )
         if self.alias:
             return f"it has values of type {self.alias}, which change unlogged when what they name is renamed"
+        published = (self.listed or {}).get("attnames") or ()
         own = unnamed(self.ref, self.replica, self.identity, key)
-        return own or next((why for part in self.parts if (why := part.reason_not_followable(key))), "")
+        if not own and self.kind == "r" and (own := unpublished(self.generated, published)) and self.listed:
+            left = f"ALTER PUBLICATION {quote(self.listed['pubname'])} DROP TABLE {quote_table(*self.ref)};"
+            own = f"{own}, and the publication that has it makes the source refuse updates: {left}"
+        parts = (part.reason_not_followable(key, published) for part in self.parts)
+        return own or next(filter(None, parts), "")
 
     def cut_off(self, key: Sequence[str]) -> str:
         """Return why the publication tells too little of it."""
@@ -227,13 +268,13 @@ def log_tables(connection: psycopg.Connection[Any], publication: str, refs: Iter
     if not values:
         return {}
     of_schema = _SCHEMA if connection.info.server_version >= _SCHEMAS else "NULL"
-    statement = _TABLES.replace("{kinds}", KINDS).replace("{schema}", of_schema)
+    statement = _TABLES.replace("{kinds}", KINDS).replace("{generated}", _GENERATED).replace("{schema}", of_schema)
     statement = statement.replace("{values}", values).replace("{publication}", literal(publication))
     parts: Mapping[Ref, tuple[TablePartition, ...]] | None = None
     tables = {}
     for row in connection.execute(statement.encode()).fetchall():
         schema, name, oid, kind, persistence, replica, identity, inherited, columns, *rest = row
-        file, labels, fields, alias, secured, pub, member, published, formulas, listed, rows = rest
+        file, labels, fields, alias, secured, pub, member, published, formulas, listed, rows, computed = rest
         facts = published | shortened(fields) | (formulas or {})
         named = None if replica == "f" else frozenset(identity or ())
         ref = (schema, name)
@@ -257,6 +298,7 @@ def log_tables(connection: psycopg.Connection[Any], publication: str, refs: Iter
             alias,
             secured,
             rows,
+            _generated(computed, named, connection.info.server_version),
             (parts or {}).get(ref, ()),
         )
     return tables
