@@ -25,8 +25,8 @@ _CORE = 4
 _SAFE = ("", "/", "!'()*~", "!#$%&'()*+,/:;=?@[]~")
 """Characters that encoders of URLs leave as they are: those of forms, paths, browsers and whole addresses."""
 _NAMED = re.compile(
-    r"passw|passphrase|secret|token|credential|(private|api|access|account).?key|connection-string|authorization|cookie"
-    r"|^salt$|^pwd$",
+    r"passw|passphrase|passcode|pwd|secret|token|credential|(private|api|access|account|shared|signing).?key"
+    r"|connection.?string|authorization|cookie|(^|[_.-])(salt|sas|pat)$",
     re.IGNORECASE,
 )
 _HARMLESS = re.compile(

@@ -32,7 +32,7 @@ from instep.project.documents import TYPES, InvalidObject, plain_secrets, plain_
 from instep.project.sections.databases import SourceSection
 from instep.project.sections.file_settings import SHELVES, Shelves
 from instep.project.sections.sources import SqliteSourceSection
-from instep.project.sections.values import Section
+from instep.project.sections.values import SECRET_NAME, Section, looks_secret
 from instep.redaction import names_secret
 
 OPEN = {
@@ -365,6 +365,58 @@ PLAIN = """
     s3.role-session-name s3.server-side-encryption s3.sse-kms-key-id scope snapshot-loading-mode uri
 """
 """Properties of libraries whose values everybody may read who sees the destination."""
+CALLED_SO = """
+    password db_pwd pwd passcode client_secret refreshToken api-key apiKey private_key account_key sharedKey signing_key
+    access_key aws_access_key connection_string adls.connection-string header.Authorization proxy-authorization Cookie
+    cookies salt sas adls.sas pat github_pat webhook_url credentials
+"""
+CALLED_OTHERWISE = """
+    s3.access-key-id accessKeyId aws_access_key_id user host authorization_url cookie_policy sort_key pattern path
+    primary_key author dispatch salted sse-kms-key-id
+"""
+OF_SECRET_FORM = [
+    "https://u:p@h", "jdbc:snowflake://h/?db=d&token=abc", "jdbc:sqlserver://h:1;trustStorePassword=abc",
+    "https://b.blob.example/c?sv=1&sig=abc", "https://h/?X-Amz-Signature=abc", "https://h/?api_key=abc&page=2",
+    "host=h dbname=d password=abc", "host=h password = abc", "Server=h;UID=u;PWD=abc;", "AccountKey=abc;AccountName=n",
+    "Endpoint=sb://h/;SharedAccessKeyName=n;SharedAccessKey=abc", "Bearer abcdefgh1234", "Basic dTpwYXNzd29yZA==",
+    "-----BEGIN RSA PRIVATE KEY-----\nabc", "x\n-----BEGIN PRIVATE KEY-----", '{"type": "x", "private_key": "abc"}',
+]  # fmt: skip
+OF_OTHER_FORM = [
+    "https://h/?page=2&user=u", "https://h/?token=${env:T}", "host=h user=u", "select * from t where token = 'x'",
+    "https://h/oauth?token_type=x", "a;tokens=5", "-----BEGIN CERTIFICATE-----", "Basic tier", "arn:aws:iam::1:role/r",
+    "jdbc:postgresql://h/d?ssl=true", "2024-01-01T00:00:00", "://:::", "the password is set elsewhere",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["connector", "airbyte"])
+def test_what_is_a_secret_by_its_name_or_its_form_is_sealed(kind: str) -> None:
+    """Whoever reads sources sees the rest of their configuration."""
+    own = {"connector": {"path": "connectors/c"}, "airbyte": {"manifest": "m.yaml"}}[kind]
+    configuration = dict.fromkeys([*CALLED_SO.split(), *CALLED_OTHERWISE.split()], "x")
+    configuration |= {f"f{number}": text for number, text in enumerate([*OF_SECRET_FORM, *OF_OTHER_FORM])}
+    sealed = {path[-1] for path in plain_secrets("source", "x", {"type": kind, **own, "configuration": configuration})}
+    assert sealed == {*CALLED_SO.split(), *(f"f{number}" for number in range(len(OF_SECRET_FORM)))}
+    assert [name for name in CALLED_SO.split() if not (names_secret(name) or "webhook" in name)] == []
+    assert [text for text in OF_SECRET_FORM if not looks_secret(text)] == []
+
+
+def test_a_url_with_a_secret_among_its_options_is_sealed_as_a_whole() -> None:
+    spec = {"type": "jdbc", "url": "jdbc:snowflake://h/?db=d&token=abc", "user": "u", "jars": "drivers/x.jar"}
+    assert plain_secrets("source", "x", spec) == (("url",),)
+    assert plain_secrets("source", "x", {**spec, "url": "jdbc:snowflake://h/?db=d"}) == ()
+
+
+@pytest.mark.parametrize(("begin", "more"), [
+    ("://", ":"), ("?", "token"), ("", "?token"), ("", "-----BEGIN "), ("", "password "), ("", '"private_key"'),
+    ("", ";"), ("Bearer ", "a"), ("", "api.key"), ("", "://a:"),
+])  # fmt: skip
+def test_a_text_is_looked_at_in_a_time_that_grows_with_it(begin: str, more: str) -> None:
+    """Whoever may send a request holds up no other one: the first of these took hours."""
+    text = begin + more * (1_000_000 // len(more)) + "\n!"
+    assert not looks_secret(text)
+    SECRET_NAME.search(text)
+
+
 HEADERS = ("header.Authorization", "header.authorization", "header.Proxy-Authorization", "header.Cookie")
 
 

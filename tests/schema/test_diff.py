@@ -14,6 +14,7 @@ from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import parse
 from instep.schema.changes.describe import apply, describe, reverse, symbol
 from instep.schema.changes.diff import bare, diff, pair, pair_columns
+from instep.schema.planning.naming import LONGEST
 from work_count import counted
 
 
@@ -256,6 +257,12 @@ def test_what_is_said_about_two_catalogs(name: str, before: str, after: str, exp
     old, new = bare(catalog(before)), bare(catalog(after))
     if name not in ("ids appear", "a weak id proves no replacement"):
         assert apply(diff(old, new), old) == new
+
+
+def test_a_rename_to_the_longest_name_is_found_at_once() -> None:
+    """A name of a tool that replaces tables is looked for in it, which took minutes."""
+    longest = "_" * LONGEST
+    assert said("t #1: a", f"{longest} #1: a") == f"~ table s.t renamed to s.{longest}"
 
 
 @pytest.mark.parametrize(("name", "before", "after", "expected"), RETAINED)

@@ -29,7 +29,7 @@ from instep.project.documents import (
     value_at,
 )
 from instep.project.project import Project
-from instep.project.sections.values import SECRET_NAME, URL_PASSWORD
+from instep.project.sections.values import SECRET_NAME, looks_secret
 from instep.project.text.problems import dotted
 from instep.project.text.tree import Path
 from instep.store.server.resources import Called, Link, StoredObject
@@ -153,7 +153,7 @@ def _secret_places(value: Any, path: Path = (), within: bool = False) -> Iterato
             yield from _secret_places(item, (*path, key), within or named)
     elif value is None or isinstance(value, bool):
         return
-    elif within or (isinstance(value, str) and (URL_PASSWORD.search(value) or secret_id(value))):
+    elif within or (isinstance(value, str) and (looks_secret(value) or secret_id(value))):
         yield path
 
 

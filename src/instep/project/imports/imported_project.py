@@ -16,7 +16,7 @@ from instep.operations.values import ImportedProduct
 from instep.project.files.imported import SALT
 from instep.project.files.starter import SCHEMA_FILE, write_project
 from instep.project.load import FILE_NAME, MAX_BYTES, problems_in
-from instep.project.sections.values import SECRET_NAME, URL_PASSWORD
+from instep.project.sections.values import SECRET_NAME, looks_secret
 from instep.project.text import tree as yaml_tree
 from instep.project.text.references import is_reference
 from instep.redaction import hide, is_plain
@@ -148,7 +148,7 @@ def _names_secret(key: str, value: Any) -> bool:
 
 
 def _looks_secret(value: str) -> bool:
-    if MASKED.fullmatch(value) or URL_PASSWORD.search(value) or "PRIVATE KEY" in value or '"private_key"' in value:
+    if MASKED.fullmatch(value) or looks_secret(value):
         return True
     opaque = len(value) >= 20 and re.fullmatch(r"[A-Za-z0-9+/=_.-]+", value) is not None
     mixed = opaque and re.search(r"\d", value) and re.search(r"[a-z]", value) and re.search(r"[A-Z]", value)

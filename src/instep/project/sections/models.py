@@ -29,8 +29,6 @@ from instep.project.sections.schedule import BackfillSection, MaintainSection, s
 from instep.project.sections.sources import Source
 from instep.project.sections.tables import TableKeys, TableSettings
 from instep.project.sections.values import (
-    SECRET_NAME,
-    URL_PASSWORD,
     ColumnTypes,
     Name,
     Patterns,
@@ -46,6 +44,7 @@ from instep.project.sections.values import (
     as_text,
     expression,
     folders,
+    is_secret,
 )
 from instep.project.text.references import Reference
 from instep.schema.policy.safeguards import MAX_NEW_COLUMNS
@@ -56,7 +55,7 @@ from instep.schema.selection.selection import Pattern, Selection, patterns
 def _plain_conf(value: Any) -> Any:
     """Refuse secrets: Spark shows its configuration on its pages and in its logs."""
     for name, text in value.items() if isinstance(value, dict) else ():
-        if isinstance(text, Reference) or SECRET_NAME.search(name) or URL_PASSWORD.search(str(text)):
+        if isinstance(text, Reference) or is_secret(name, str(text)):
             raise PydanticCustomError("conf_secret", "{name}", {"name": name})
     return value
 

@@ -10,7 +10,7 @@ from pydantic_core import CoreSchema, PydanticCustomError
 
 from instep.model import Deletes, Mode
 from instep.project.sections.policies import OverrideSection
-from instep.project.sections.values import SECRET_NAME, URL_PASSWORD, ColumnTypes, Seconds, Words, read_with
+from instep.project.sections.values import ColumnTypes, Seconds, Words, is_secret, read_with
 from instep.schema.catalog.layout import partition_term, sort_term
 from instep.schema.policy.policy import InvalidValue
 from instep.schema.selection.selection import Pattern
@@ -19,7 +19,7 @@ from instep.schema.selection.selection import Pattern
 def _open_to_all(value: dict[str, str | bool | int | float]) -> dict[str, str | bool | int | float]:
     """Refuse secrets: whoever may read a table reads its properties."""
     for name, text in value.items():
-        if SECRET_NAME.search(name) or URL_PASSWORD.search(str(text)):
+        if is_secret(name, str(text)):
             why = f"{name} looks like a secret, and every reader of a table sees its properties"
             raise PydanticCustomError("pattern", "{why}", {"why": why})
     return value

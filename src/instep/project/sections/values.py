@@ -27,11 +27,25 @@ from instep.schema.selection import selection
 
 T = TypeVar("T")
 SECRET_NAME = re.compile(
-    r"passw|passphrase|secret|token|credential|private.?key|api.?key|account.?key|webhook"
-    r"|connection-string|header\.((proxy-)?authorization|cookie)",
+    r"passw|passphrase|passcode|pwd|secret|token|credential|webhook"
+    r"|(private|api|account|shared|signing).?key|access[_-]?key(?!.?id)|connection.?string"
+    r"|cookies?$|(^|[_.-])(authorization|salt|sas|pat)$",
     re.IGNORECASE,
 )
-URL_PASSWORD = re.compile(r"://[^/@\s]*:[^/@\s]+@")
+_OPENS = (
+    r"(?:[\w.-]{0,40}(?:passw(?:or)?d|pwd|passphrase|secret|token|credentials?|signature"
+    r"|(?:secret|api|access|account|shared).?key)|sig)"
+)
+_SECRET_TEXT = re.compile(
+    r"://[^/@\s:]*:[^/@\s]+@"
+    r"|-----BEGIN [A-Z ]{0,40}PRIVATE KEY|\"private_key\"\s{0,9}:"
+    rf"|(?:[?&;]|^(?=[^\s;]*;)){_OPENS}=(?!\$\{{)[^&;\s]"
+    r"|(?:^|\s)(?:password|passwd|pwd)\s?=\s?(?!\$\{)[^\s;]"
+    r"|^(?:Bearer|Basic) [A-Za-z0-9+/=._~-]{8,}$",
+    re.IGNORECASE,
+)
+"""The password of a URL, a private key, a secret among the options of a URL or of a connection string, the value of an
+`Authorization` header. What `${...}` stands for is not in the text."""
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None: 1.0}
@@ -112,7 +126,7 @@ class _Referable:
 
 
 def _no_password(value: str | Reference, info: ValidationInfo) -> str | Reference:
-    if URL_PASSWORD.search(str(value)) and not (info.context and info.context.get("resolved")):
+    if looks_secret(str(value)) and not (info.context and info.context.get("resolved")):
         raise PydanticCustomError("url_secret", "the URL contains a password")
     return value
 
@@ -162,11 +176,21 @@ def as_text(properties: Mapping[str, Any]) -> dict[str, str]:
     return {name: str(v).lower() if isinstance(v, bool) else str(v) for name, v in properties.items()}
 
 
+def looks_secret(text: str) -> bool:
+    """Return whether a text is a secret, or has one in it, whatever it is called."""
+    return _SECRET_TEXT.search(text) is not None
+
+
+def is_secret(name: str, text: str) -> bool:
+    """Return whether a value is a secret by its name or by its form."""
+    return SECRET_NAME.search(name) is not None or looks_secret(text)
+
+
 def check_property(name: str, value: Any) -> None:
     """Raise an error for a property whose name or form marks it as a secret, unless it is a reference."""
     if isinstance(value, bool) or value in ("", None) or (isinstance(value, Reference) and value.pure):
         return
-    if SECRET_NAME.search(name) or URL_PASSWORD.search(str(value)):
+    if is_secret(name, str(value)):
         raise PydanticCustomError("property_secret", "{name}", {"name": name})
 
 

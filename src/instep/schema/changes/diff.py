@@ -87,7 +87,7 @@ def pair(before: Catalog, after: Catalog) -> TablePairs:
 
 
 _SHADOW = "_{}_gho", "_{}_new"
-_OLD = re.compile(r"_+(?P<name>.+?)_(\d{14}_)?(del|old)")
+_OLD = re.compile(r"_++(?P<name>.+?)_(\d{14}_)?(del|old)")
 
 
 def _without_swaps(
