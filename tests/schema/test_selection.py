@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import re
+from fnmatch import fnmatchcase
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 from strategies import TEXT, catalogs
 
 from instep.errors import SchemaError
+from instep.project.sections.channels import Notify
 from instep.schema.catalog.catalog import Catalog, Column, Table, row_id
+from instep.schema.catalog.globs import fits_glob
 from instep.schema.catalog.regex import Expression
 from instep.schema.catalog.types import parse
 from instep.schema.changes.kinds import ColumnAdded
-from instep.schema.policy.policy import names
+from instep.schema.policy.policy import Rule, names
 from instep.schema.selection.pii import Protect
 from instep.schema.selection.selection import (
     Pattern,
@@ -146,6 +150,24 @@ def test_a_long_name_or_value_ends_an_expression_soon(text: str) -> None:
     assert Pattern(f"re:{text}").matches(f"{LONG}b")
     assert not names(f"re:{text}$", ColumnAdded(("main", "t"), Column(LONG, parse("int32")), 1))
     assert not Protect("review", values={"own": text}).looks([LONG])
+
+
+@given(st.text("[]!-ab*?^\\.", max_size=9), st.text("[]!-ab^\\.", max_size=5))
+def test_a_glob_means_what_python_makes_of_it(glob: str, name: str) -> None:
+    assert fits_glob(name, glob) == fnmatchcase(name, glob)
+
+
+@pytest.mark.parametrize("part", ["[", "[!", "truncate[", "[a-"])
+def test_a_long_glob_is_read_soon(part: str) -> None:
+    """Wherever somebody may write one over the API: the time grew with the square of what nothing ends."""
+    glob = "*" + part * (60_000 // len(part))
+    change = ColumnAdded(("s", "t"), Column("c", parse("int32")), 0)
+    assert not Pattern(glob).matches("s.t")
+    assert not names(glob, change)
+    with pytest.raises(ValidationError):
+        Notify.model_validate({"on": ["detected"], "to": "x", "kinds": [glob]})
+    with pytest.raises(SchemaError):
+        Rule(on=(glob,), decide="apply")
 
 
 @pytest.mark.timeout(300)

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from instep.control.times import utc
@@ -14,6 +13,7 @@ from instep.errors import InstepError, visible
 from instep.events import ChangeApproved, ChangeIgnored, ChangeRejected, ChangeReopened, ChangeSnoozed, Event
 from instep.model import Review
 from instep.operations.values import Answer, ReviewStatus
+from instep.schema.catalog.globs import fits_glob
 
 if TYPE_CHECKING:
     from instep.store.store import Store
@@ -49,7 +49,7 @@ class ChangeFilter:
 
 
 def _any(patterns: Sequence[str], *texts: str) -> bool:
-    return not patterns or any(fnmatchcase(text, p) for p in patterns for text in texts)
+    return not patterns or any(fits_glob(text, p) for p in patterns for text in texts)
 
 
 def waits(review: Review, now: datetime) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Iterator, Set
 from datetime import UTC, datetime, time, timedelta
 from zoneinfo import ZoneInfo
@@ -14,6 +13,7 @@ from instep.project.project import Project
 from instep.project.sections.channels import Notify, Occasion, Route
 from instep.project.sections.models import ConnectionSection
 from instep.project.sections.schedule import minutes
+from instep.schema.catalog.globs import fits_glob
 from instep.schema.selection.selection import Pattern
 from instep.store.history.outbox import Notice
 from instep.store.store import Store
@@ -109,7 +109,7 @@ class Routes:
         if not route.kinds or not means.occasions & SCHEMA:
             return True
         kind = self._kind(event)
-        return any(fnmatch.fnmatchcase(kind, glob) for glob in route.kinds)
+        return any(fits_glob(kind, glob) for glob in route.kinds)
 
     def _kind(self, event: Event) -> str:
         """Return the kind of change that an event is about."""

@@ -4,7 +4,6 @@ receivers of traces and lineage.
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from datetime import timedelta
 from typing import Annotated, ClassVar, Literal
@@ -17,6 +16,7 @@ from instep.errors import ProjectError
 from instep.operations.spec import Role
 from instep.project.sections.schedule import of_the_day, time_zone
 from instep.project.sections.values import Patterns, Port, Seconds, Secret, Section, Text, Url, Words
+from instep.schema.catalog.globs import fits_glob
 from instep.schema.changes.kinds import KINDS
 
 Occasion = Literal[
@@ -68,7 +68,7 @@ def _server(value: str) -> str:
 
 def _kinds(value: tuple[str, ...]) -> tuple[str, ...]:
     for glob in value:
-        if not fnmatch.filter(KINDS, glob):
+        if not any(fits_glob(kind, glob) for kind in KINDS):
             raise _wrong(
                 f"{glob!r} is not a kind of change: write one such as column.added, or a glob such as column.*"
             )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from fnmatch import fnmatchcase
 from itertools import groupby
 from typing import Any
 
 from instep.errors import SchemaError, StalePlan
 from instep.schema.catalog.catalog import Catalog, Column, Table, catalog_from_dict, catalog_to_dict, fingerprint
+from instep.schema.catalog.globs import fits_glob
 from instep.schema.catalog.types import Boolean, Json, String, TimestampTz
 from instep.schema.changes.describe import (
     Change,
@@ -207,7 +207,7 @@ def unnamed_drops(plan: Plan, allowed: Iterable[str] = ()) -> tuple[Step, ...]:
     to name their objects first."""
     patterns = tuple(allowed)
     return tuple(
-        s for s in plan.steps if s.destructive and not s.consent and not any(fnmatchcase(s.object, p) for p in patterns)
+        s for s in plan.steps if s.destructive and not s.consent and not any(fits_glob(s.object, p) for p in patterns)
     )
 
 

@@ -10,10 +10,10 @@ import json
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from fnmatch import fnmatchcase
 from typing import Any, Literal, NamedTuple, get_args
 
 from instep.errors import SchemaError
+from instep.schema.catalog.globs import fits_glob
 from instep.schema.catalog.regex import expression
 from instep.schema.changes.describe import (
     Change,
@@ -392,14 +392,14 @@ def override_of(change: Change, policy: Policy) -> Override | None:
 
 
 def _is_kind(pattern: str, kind: str) -> bool:
-    return fnmatchcase(kind, pattern) or kind.partition(".")[0] == pattern
+    return fits_glob(kind, pattern) or kind.partition(".")[0] == pattern
 
 
 def names(pattern: str, change: Change) -> bool:
     """Return whether a pattern names the schema, table or column that a change is about, under its old or new name."""
     if pattern.startswith("re:"):
         return any(expression(pattern[3:]).search(path) for path in _paths(change))
-    return any(fnmatchcase(path, pattern) for path in _paths(change))
+    return any(fits_glob(path, pattern) for path in _paths(change))
 
 
 def _named_by(change: Change) -> str:

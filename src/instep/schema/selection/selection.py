@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from fnmatch import translate
 from functools import cached_property
 
 from instep.errors import SchemaError
 from instep.schema.catalog.catalog import ROW_ID, Catalog, Column, Table
+from instep.schema.catalog.globs import glob_regex
 from instep.schema.catalog.regex import check_regex, expression
 from instep.schema.changes.kinds import Ref
 
@@ -41,7 +41,7 @@ class Pattern:
 
     @cached_property
     def _compiled(self) -> re.Pattern[str]:
-        return re.compile(translate(self.text))
+        return glob_regex(self.text)
 
     def matches(self, path: str) -> bool:
         if self.is_regex:

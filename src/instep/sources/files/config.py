@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from fnmatch import fnmatchcase
 from typing import Literal
 
 from instep.project.sections.file_settings import FileOptions
 from instep.project.sections.sources import FilesSourceSection
 from instep.project.sections.values import as_text
+from instep.schema.catalog.globs import fits_glob
 from instep.schema.catalog.types import DataType, Int, String
 from instep.schema.selection.selection import Pattern, patterns
 from instep.stage.files.place import StorageFolder
@@ -52,7 +52,7 @@ class FilesConfig(FilesSourceSection):
         """Return whether the options of a table leave a file out: `path` is that below the source's folder."""
         name = path.rpartition("/")[2]
         return any(
-            fnmatchcase((path if "/" in pattern else name).lower(), pattern.lower())
+            fits_glob((path if "/" in pattern else name).lower(), pattern.lower())
             for pattern in self.options_of(table).skip
         )
 

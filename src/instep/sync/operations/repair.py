@@ -12,7 +12,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from fnmatch import fnmatchcase
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +24,7 @@ from instep.model import Run, TableRun
 from instep.operations.repair.repair import RepairRequest
 from instep.operations.spec import Preview, Work
 from instep.schema.catalog.catalog import Catalog, Table
+from instep.schema.catalog.globs import fits_glob
 from instep.schema.planning.naming import destination_ref
 from instep.schema.planning.projection import TableRead
 from instep.sources.base import CursorRange, Snapshot
@@ -402,7 +402,7 @@ def _stage(
     if not counts:
         return None
     findings.check_keys()
-    if (extra := counts.get(EXTRA, 0)) and not any(fnmatchcase(path, pattern) for pattern in allowed):
+    if (extra := counts.get(EXTRA, 0)) and not any(fits_glob(path, pattern) for pattern in allowed):
         what = (
             f"{extra:,} {_rows(extra)} of {path} {'is' if extra == 1 else 'are'} not in the source, and would be "
             "deleted"

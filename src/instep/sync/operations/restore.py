@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from fnmatch import fnmatchcase
 from typing import Any
 
 from instep.crash import crashpoint
@@ -24,6 +23,7 @@ from instep.operations.repair.restore import RestoreRequest
 from instep.operations.spec import DirectWork, Preview, Work
 from instep.operations.values import RunKind
 from instep.schema.catalog.catalog import Table, table_fingerprint
+from instep.schema.catalog.globs import fits_glob
 from instep.schema.planning.naming import destination_ref
 from instep.sources.stream import Streams
 from instep.store.catalogs.backfills import Backfill
@@ -216,7 +216,7 @@ def restore(context: SyncContext, preview: RestorePreview, allowed: Iterable[str
     a second person; Conflict if the table has moved since `prepare`. Interrupted, the table is either as before or
     restored as a whole."""
     path = preview.table.path
-    if not any(fnmatchcase(path, pattern) for pattern in allowed):
+    if not any(fits_glob(path, pattern) for pattern in allowed):
         raise Blocked(f"the rows of {path} are restored", hint=f"name it: --allow-destructive '{path}'")
     what = f"{path}: rows as of snapshot {preview.point.id}"
     agreed = nullcontext() if preview.interrupted else two_people(context, "restore", what)

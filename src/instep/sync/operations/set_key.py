@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 from instep.crash import crashpoint
@@ -21,6 +20,7 @@ from instep.model import Review, Run
 from instep.operations.repair.set_key import SetKeyRequest
 from instep.operations.spec import Preview, Work
 from instep.schema.catalog.catalog import Catalog, Table, fingerprint
+from instep.schema.catalog.globs import fits_glob
 from instep.schema.changes.describe import KeyChanged, KeyRemoved, TableReplaced, change_from_dict
 from instep.schema.planning.naming import assign, destination_ref
 from instep.schema.planning.plan import Plan, desired, plan
@@ -192,7 +192,7 @@ def carry_out(context: SyncContext, rekeying: Rekeying, allowed: Sequence[str] =
     if why := rekeying.blocker:
         raise Blocked(why, hint=_instead(rekeying))
     path = rekeying.table.path
-    if rekeying.way == "clear" and not any(fnmatchcase(path, pattern) for pattern in allowed):
+    if rekeying.way == "clear" and not any(fits_glob(path, pattern) for pattern in allowed):
         raise Blocked(f"{path} would be emptied: {rekeying.rows:,} rows", hint=f"name it: --allow-destructive '{path}'")
     what = f"{path}: key ({', '.join(rekeying.key)}), {rekeying.way}"
     with two_people(context, "table set-key", what), claimed(context, "apply", paused_too=True) as run:

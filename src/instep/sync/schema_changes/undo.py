@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 from typing import Any
 
 from instep.crash import crashpoint
@@ -21,6 +20,7 @@ from instep.model import Review, Run
 from instep.operations.repair.undo import UndoRequest
 from instep.operations.spec import Preview, Work
 from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.globs import fits_glob
 from instep.schema.catalog.types import String
 from instep.schema.changes.describe import (
     Change,
@@ -377,7 +377,7 @@ def apply_undo(context: SyncContext, undo_plan: UndoPlan, allowed: Sequence[str]
     """Execute the undo as one run; return the accepted version. Raises Blocked if something would be dropped that
     `allowed` (patterns) does not name, or where four_eyes demand a second person for it, StalePlan if accepted
     schema or destination have moved since `prepare`."""
-    unnamed = [s for s in undo_plan.drops if not any(fnmatchcase(s.object, pattern) for pattern in allowed)]
+    unnamed = [s for s in undo_plan.drops if not any(fits_glob(s.object, pattern) for pattern in allowed)]
     if unnamed:
         names = ", ".join(s.object for s in unnamed)
         raise Blocked(f"this undo drops {names}", hint=f"name it: --allow-destructive '{unnamed[0].object}'")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -38,6 +37,8 @@ def repair(
 
     The rows are those that `instep verify` finds different. The cursor and the schema stay as they are.
     """
+    from instep.schema.catalog.globs import fits_glob
+
     with open_backend() as backend:
         made = backend.operations.prepare(backend.connection(connection), RepairRequest(table=table))
         document = made.document
@@ -49,7 +50,7 @@ def repair(
             _end_as(document["verdict"])
             return
         _show(console(stderr=True), made)
-        if document["extra"] and not any(fnmatchcase(document["table"], pattern) for pattern in allow or ()):
+        if document["extra"] and not any(fits_glob(document["table"], pattern) for pattern in allow or ()):
             what = f"{document['extra']:,} rows of {document['table']} are not in the source, and would be deleted"
             raise Blocked(what, hint=f"name it: --allow-destructive '{document['table']}'")
         if document["extra"] and not confirm("Remove these rows, and repair the others?"):
