@@ -6,13 +6,14 @@ import pyarrow as pa
 import pytest
 
 from instep.errors import ReadError
+from instep.lineage.parse import filter_error
 from instep.project.sections.jdbc_address import JdbcDialect, dialect_of
 from instep.schema.catalog.catalog import Column, Table
 from instep.schema.catalog.types import Boolean, DataType, Date, Int, String, Timestamp, TimestampTz, parse
 from instep.schema.planning.projection import ColumnRead, TableRead
 from instep.sources.base import CursorRange
 from instep.sources.jdbc.read import JdbcQuery, JdbcReader, normalized_texts
-from instep.sources.jdbc.sql import Sql
+from instep.sources.jdbc.sql import Sql, filter_fault
 from instep.sources.jdbc.types import JdbcType, column_type, form_of, query_type
 from instep.spark.jdbc import Login
 from instep.stage.spec import Chunk, SourceLimits
@@ -171,3 +172,11 @@ def test_chunks_of_a_table_are_one_scan() -> None:
     queries = [JdbcQuery("SELECT 1", part, (Date(), Int(32))) for part in ("p < 1", "p >= 1")]
     scan = reader.scan([Chunk("t", n, q.to_text()) for n, q in enumerate(queries)])
     assert (scan.parts, scan.forms, scan.fetch, scan.timeout) == (("p < 1", "p >= 1"), ("string", "long"), 100, 7)
+
+
+def test_a_filter_has_no_text_whose_end_the_server_s_settings_decide() -> None:
+    r"""MySQL with NO_BACKSLASH_ESCAPES ends the first text at `a\`."""
+    where = r"name = 'a\' OR id IN (SELECT id FROM other) OR name = '"
+    assert filter_error(where, "mysql") == "", "it is one text"
+    assert "backslash" in filter_fault(where)
+    assert filter_fault("name = 'a''b' AND id > 1") == ""

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instep.errors import ReadError
+from instep.lineage.parse import filter_error
 from instep.schema.catalog.types import DataType, Decimal, String, parse
 from instep.schema.planning.projection import ColumnRead, TableRead
 from instep.schema.selection.selection import Pattern
@@ -106,6 +107,21 @@ def read_table(database: Database, name: str = "t") -> tuple[TableRead, pa.Table
         with snapshot.reader.open() as session:
             batches = [b for c in snapshot.chunks(read, "k", CursorRange()) for b in session.read(c)]
         return read, pa.Table.from_batches(batches), dict(snapshot.query_types(read))
+
+
+@pytest.mark.parametrize("setting", ["on", "off"])
+def test_a_text_in_a_filter_ends_where_it_was_judged_to_end(postgres: Database, setting: str) -> None:
+    """Whoever may set a filter reads no other table by it, whatever the server takes a backslash for."""
+    postgres.execute("CREATE TABLE t (id int, note text); CREATE TABLE other (id int); INSERT INTO other VALUES (1)")
+    postgres.execute("INSERT INTO t VALUES (1, 'a')")
+    postgres.execute(f'ALTER DATABASE "{postgres.config.database}" SET standard_conforming_strings = {setting}')
+    with PostgresSource(postgres.config).snapshot() as snapshot:
+        table = snapshot.discover().catalog.by_ref["public", "t"]
+        where = r"note = 'a\' || ' OR id IN (SELECT id FROM public.other)) -- '"
+        assert filter_error(where, snapshot.dialect) == "", "it is two texts"
+        read = TableRead(table, table, tuple(ColumnRead(c, c) for c in table.columns), where=where)
+        assert snapshot.filter_error(read) == ""
+        assert snapshot.count(read) == 0
 
 
 def test_each_type_maps_and_reads(typed: Database) -> None:

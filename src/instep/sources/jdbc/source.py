@@ -25,7 +25,7 @@ from instep.sources.base import CursorBounds, CursorRange, Discovery, WholeCatal
 from instep.sources.jdbc.catalog import tables
 from instep.sources.jdbc.config import JdbcConfig
 from instep.sources.jdbc.read import JdbcQuery, JdbcReader, conditions, part_column
-from instep.sources.jdbc.sql import Sql, cursor_column
+from instep.sources.jdbc.sql import Sql, cursor_column, filter_fault
 from instep.sources.jdbc.types import query_type
 from instep.sources.query import differing, digest, filters, moved_back, source_columns
 from instep.spark.jdbc import JdbcConnection, connect
@@ -205,6 +205,8 @@ class JdbcSnapshot:
         return self.config.dialect.sql
 
     def filter_error(self, read: TableRead) -> str:
+        if why := filter_fault(read.where):
+            return why
         try:
             self._texts(self.sql.none(read), "trying the filter")
         except SourceLost:

@@ -18,6 +18,12 @@ _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
+def filter_fault(where: str) -> str:
+    """Return why a filter cannot be sent to a server through a driver, "" if it can: a server's settings decide whether
+    a text ends behind a backslash, so that what looks like a text may be a query."""
+    return "it has a backslash, which some servers take for an escape and others do not" if "\\" in where else ""
+
+
 @dataclass(frozen=True)
 class Sql:
     """Writes SQL for a driver."""

@@ -104,6 +104,7 @@ def settings(config: PostgresSourceSection) -> dict[str, str]:
     timeout."""
     return {
         "search_path": "pg_catalog",
+        "standard_conforming_strings": "on",  # a filter is judged by where its texts end
         "datestyle": "ISO, YMD",
         "intervalstyle": "iso_8601",
         "timezone": "UTC",
