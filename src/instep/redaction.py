@@ -20,6 +20,8 @@ _LINE = 8
 """Characters of the shortest line that is looked for by itself, of a secret of several lines."""
 _OPAQUE, _HEAD = 20, 12
 """A secret of one word with so many characters is known by so many of its first ones: texts are cut off."""
+_FRAME = " \t\r\n'\"`|\u2502\u2503,"
+"""Characters that stand about a text that was broken into lines."""
 _CORE = 4
 """Characters of the shortest base64 form that is looked for."""
 _SAFE = ("", "/", "!'()*~", "!#$%&'()*+,/:;=?@[]~")
@@ -125,7 +127,7 @@ class Redactor:
         for secret in self._heads:
             if secret[:_HEAD] in text:
                 text = _without_beginnings(text, secret)
-        return text
+        return _without_rests(text, self._heads) if self._heads else text
 
 
 def cut(text: str, most: int) -> str:
@@ -158,6 +160,23 @@ def _without_beginnings(text: str, secret: str) -> str:
         done += [text[at:begin], HIDDEN]
         at = end
     return "".join([*done, text[at:]])
+
+
+def _without_rests(text: str, secrets: tuple[str, ...]) -> str:
+    """Return the text without what is left of secrets on lines behind the one that they begin on: programs that print
+    for a terminal break them where its lines end."""
+    lines = text.splitlines(keepends=True)
+    for at, line in enumerate(lines):
+        word = (line.strip(_FRAME).split(maxsplit=1) or [""])[0].rstrip(_FRAME)
+        if len(word) < _HEAD:
+            continue
+        for secret in secrets:
+            end = word.find(secret[-_HEAD:]) + _HEAD
+            rest = word[:end] if end >= _HEAD and secret.endswith(word[:end]) else word if word in secret else ""
+            if rest:
+                lines[at] = line.replace(rest, HIDDEN, 1)
+                break
+    return "".join(lines)
 
 
 def _parts(value: str) -> Iterator[str]:

@@ -104,6 +104,25 @@ def test_lines_of_a_secret_and_texts_that_were_cut_off() -> None:
     assert redactor.clean("abcdefghijk is no secret") == "abcdefghijk is no secret"
 
 
+@pytest.mark.parametrize("line", ["{}", "  {}", "'{}'", "\u2502 {} \u2502", '"{}",'])
+@pytest.mark.parametrize("width", [24, 40, 79])
+def test_a_secret_that_was_broken_into_lines_is_on_none_of_them(line: str, width: int) -> None:
+    """Whether the lines are cleaned together or one by one, as those of a program are."""
+    secret = base64.b64encode(bytes(range(150))).decode().rstrip("=")
+    redactor = Redactor(secret)
+    text = f"token {secret}, and more"
+    lines = [line.format(text[at : at + width]) for at in range(0, len(text), width)]
+    for shown in (redactor.clean("\n".join(lines)), "\n".join(map(redactor.clean, lines))):
+        left = [secret[at : at + 12] for at in range(len(secret) - 11) if secret[at : at + 12] in shown]
+        assert left == [], shown
+        assert "token" in shown
+        assert "more" in shown
+    assert (
+        redactor.clean("a line of its own\nand-a-long-word-of-another")
+        == "a line of its own\nand-a-long-word-of-another"
+    )
+
+
 def test_parts_of_a_secret_are_secrets() -> None:
     account = json.dumps({"type": "service", "private_key": "line-1-of-key\nline-2-of-key", "client_secret": "s3-cr3t"})
     redactor = Redactor(account, "postgresql://bob:p%40ssw0rd@db/shop?sslpassword=k3yp4ss")
