@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -149,6 +150,30 @@ def test_rows_that_the_database_refuses_leave_the_table(shop: Warehouse) -> None
     assert shop.rows("id") == [(1,)]
     left = shop.sql("SELECT relname FROM pg_class WHERE relnamespace = '_instep'::regnamespace AND relkind = 'r'")
     assert sorted(left) == [("dropped",), ("tables",)], "what was staged is gone"
+
+
+def test_what_was_staged_is_dropped_behind_a_restart(shop: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loads of other tables put connections back that the server has ended, one after the other."""
+    pool = shop.to.server._plain
+    dead = [pool._open() for _ in range(3)]
+    for one in dead:
+        shop.sql(f"SELECT pg_terminate_backend({one.info.backend_pid})")
+    close_idle, close_staging = pool.close, PostgresStaging.close
+
+    def put_back() -> None:
+        close_idle()
+        if dead:
+            pool._idle.append((time.monotonic(), dead.pop()))
+
+    def restarted(staging: PostgresStaging) -> None:
+        put_back()
+        close_staging(staging)
+
+    monkeypatch.setattr(pool, "close", put_back)
+    monkeypatch.setattr(PostgresStaging, "close", restarted)
+    assert shop.append({"id": 2}).inserted == 1
+    left = shop.sql("SELECT relname FROM pg_class WHERE relnamespace = '_instep'::regnamespace AND relkind = 'r'")
+    assert (sorted(left), dead) == ([("dropped",), ("tables",)], [])
 
 
 EMPTIED: list[tuple[str, Any]] = [

@@ -33,6 +33,10 @@ from instep.errors import InstepError, StageError
 if TYPE_CHECKING:
     from instep.destinations.postgres.server import PostgresServer
 
+_TRIES = 5
+"""Tries to drop what was staged: where a server was restarted, the loads of other tables put connections back that it
+has ended."""
+
 
 class PostgresStaging(Staging):
     """Staging tables of one attempt at one table."""
@@ -141,7 +145,7 @@ class PostgresStaging(Staging):
 
     def close(self) -> None:
         """Drop what was staged, as far as possible: the next run removes the rest."""
-        for _ in range(2):  # a server that was restarted has ended the connections that wait
+        for _ in range(_TRIES):
             with suppress(InstepError), self.server.writing() as session:
                 for what in self._counts:
                     session.run(f"DROP TABLE IF EXISTS {self.table(what)}")
