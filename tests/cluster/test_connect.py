@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import sys
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -63,9 +64,9 @@ def test_a_session_leaves_the_import_path_of_this_process_as_it_was(server: Conn
 
 
 def test_a_setting_that_is_the_servers_own(on_connect: Demo, server: ConnectServer) -> None:
-    demo = on_connect
+    demo = replace(on_connect, env={**on_connect.env, "REMOTE": f"{server.url}/;x-token=hush"})
     demo.load()
-    demo.spark(remote=f"{server.url}/;x-token=hush", conf={"spark.executor.memory": "2g"})
+    demo.spark(remote="${env:REMOTE}", conf={"spark.executor.memory": "2g"})
     refused = demo.run("sync", "till", "--full")
     assert refused.returncode == 1
     assert f"the Spark server at {server.url} does not take the setting spark.executor.memory" in refused.stderr
