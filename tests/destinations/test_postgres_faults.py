@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -153,27 +153,42 @@ def test_rows_that_the_database_refuses_leave_the_table(shop: Warehouse) -> None
 
 
 def test_what_was_staged_is_dropped_behind_a_restart(shop: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loads of other tables put connections back that the server has ended, one after the other."""
+    """Loads of other tables give connections back that the server has ended, one after the other."""
     pool = shop.to.server._plain
-    dead = [pool._open() for _ in range(3)]
-    for one in dead:
-        shop.sql(f"SELECT pg_terminate_backend({one.info.backend_pid})")
+    pool.close()
+    others = [ExitStack() for _ in range(6)]
+    ended = [other.enter_context(pool.connection()).info.backend_pid for other in others]
+    for pid in ended:
+        shop.sql(f"SELECT pg_terminate_backend({pid})")
     close_idle, close_staging = pool.close, PostgresStaging.close
 
-    def put_back() -> None:
+    def give_back() -> None:
         close_idle()
-        if dead:
-            pool._idle.append((time.monotonic(), dead.pop()))
+        if others:
+            others.pop().close()
 
     def restarted(staging: PostgresStaging) -> None:
-        put_back()
+        others.pop().close()
         close_staging(staging)
 
-    monkeypatch.setattr(pool, "close", put_back)
+    monkeypatch.setattr(pool, "close", give_back)
     monkeypatch.setattr(PostgresStaging, "close", restarted)
     assert shop.append({"id": 2}).inserted == 1
     left = shop.sql("SELECT relname FROM pg_class WHERE relnamespace = '_instep'::regnamespace AND relkind = 'r'")
-    assert (sorted(left), dead) == ([("dropped",), ("tables",)], [])
+    assert sorted(left) == [("dropped",), ("tables",)]
+    while others:
+        others.pop().close()
+
+
+def test_a_connection_that_was_out_when_the_pool_was_closed_is_not_used_again(shop: Warehouse) -> None:
+    pool = shop.to.server._plain
+    with pool.connection() as first:
+        pool.close()
+        with pool.connection() as second:
+            pass
+    assert first.closed
+    with pool.connection() as third:
+        assert third is second
 
 
 EMPTIED: list[tuple[str, Any]] = [

@@ -54,20 +54,30 @@ class Pool(Generic[T]):
     def __init__(self, open: Callable[[], T], close: Callable[[T], object], is_alive: Callable[[T], bool]) -> None:
         self._open, self._close, self._is_alive = open, close, is_alive
         self._idle: list[tuple[float, T]] = []
+        self._closed = 0
         self._lock = threading.Lock()
 
     @contextmanager
     def connection(self) -> Iterator[T]:
-        """Take a connection for one thread; after an error it is not used again."""
+        """Take a connection for one thread; after an error, its own or another's meanwhile, it is not used again."""
+        closed = self._closed
         connection = self._waiting() or self._open()
         try:
             yield connection
         except BaseException:
             self._end(connection)
-            self.close()  # what has broken it may have broken those that wait
+            self.close()  # what has broken it may have broken all others
             raise
+        if not self._put_back(connection, closed):
+            self._end(connection)
+
+    def _put_back(self, connection: T, closed: int) -> bool:
+        """Keep a connection for the next, unless the pool was closed since it was taken."""
         with self._lock:
+            if self._closed != closed:
+                return False
             self._idle.append((time.monotonic(), connection))
+        return True
 
     def _waiting(self) -> T | None:
         while True:
@@ -84,9 +94,10 @@ class Pool(Generic[T]):
             self._close(connection)
 
     def close(self) -> None:
-        """End those that nobody uses."""
+        """End those that nobody uses, and the others as soon as they are given back."""
         with self._lock:
             idle, self._idle = self._idle, []
+            self._closed += 1
         for _, connection in idle:
             self._end(connection)
 

@@ -33,9 +33,8 @@ from instep.errors import InstepError, StageError
 if TYPE_CHECKING:
     from instep.destinations.postgres.server import PostgresServer
 
-_TRIES = 5
-"""Tries to drop what was staged: where a server was restarted, the loads of other tables put connections back that it
-has ended."""
+_TRIES = 2
+"""Tries to drop what was staged: where a server was restarted, the first one finds connections that it has ended."""
 
 
 class PostgresStaging(Staging):
