@@ -19,11 +19,11 @@ from types import MappingProxyType
 from typing import Any, TextIO, TypeVar
 
 from instep.errors import escaped_json, one_line, visible
-from instep.redaction import HIDDEN, blot, error_line, names_secret
+from instep.redaction import HIDDEN, SECRET_WORDS, blot, error_line, names_secret
 
 T = TypeVar("T")
 _context: ContextVar[Mapping[str, str]] = ContextVar("instep_log", default=MappingProxyType({}))
-_SECRET_NAME = r"(?:password|passwd|passphrase|pwd|secret|token|(?:api|access|private)[_-]?key)"
+_SECRET_NAME = rf"(?:passw(?:or)?d|access.?key|{SECRET_WORDS})".replace(".?", "[_-]?")
 _SHAPES = (
     (re.compile(r"(://[^/@\s:]*:)[^/@\s]+@"), rf"\1{HIDDEN}@"),
     (re.compile(r"\b(instep_sk_|whsec_)[A-Za-z0-9+/=_-]+"), rf"\1{HIDDEN}"),

@@ -26,11 +26,16 @@ _CORE = 4
 """Characters of the shortest base64 form that is looked for."""
 _SAFE = ("", "/", "!'()*~", "!#$%&'()*+,/:;=?@[]~")
 """Characters that encoders of URLs leave as they are: those of forms, paths, browsers and whole addresses."""
-_NAMED = re.compile(
-    r"passw|passphrase|passcode|pwd|secret|token|credential|(private|api|access|account|shared|signing).?key"
-    r"|connection.?string|authorization|cookie|(^|[_.-])(salt|sas|pat)$",
+SECRET_WORDS = "passphrase|passcode|pwd|secret|token|(?:private|api|account|shared|signing).?key"
+"""Pattern of what secrets are called, in names and in texts."""
+SECRET_NAME = re.compile(
+    rf"passw|{SECRET_WORDS}|credential|webhook|access[_-]?key(?!.?id)|connection.?string"
+    r"|cookies?$|(^|[_.-])(authorization|salt|sas|pat)$",
     re.IGNORECASE,
 )
+"""Pattern of a name in a project whose value may not be read by whoever reads the project."""
+_NAMED = re.compile(rf"{SECRET_NAME.pattern}|access.?key|authorization|cookie", re.IGNORECASE)
+"""Pattern of a name whose value is kept out of texts: there, a value too many that is hidden does no harm."""
 _HARMLESS = re.compile(
     r"(?i:true|false|none|null|yes|no|on|off)"
     r"|[+-]?\d{1,15}(\.\d{1,9})?"  # a number

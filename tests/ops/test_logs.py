@@ -115,6 +115,8 @@ SECRETS = (
     ("a header", f"authorization: Bearer {CANARY}"),
     ("basic", f"sent Basic {CANARY}=="),
     ("a setting", f"dsn: host=db password={CANARY} user=bob"),
+    ("an account", f"DefaultEndpointsProtocol=https;AccountName=shop;AccountKey={CANARY}==;EndpointSuffix=x"),
+    ("a key that signs", f"signing_key: {CANARY}"),
     ("quoted", f"connect(password='{CANARY} with space')"),
     ("a query", f"https://hooks/x?token={CANARY}&a=1"),
     ("a private key", f"-----BEGIN PRIVATE KEY-----\n{CANARY}\n-----END PRIVATE KEY-----"),

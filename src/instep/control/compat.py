@@ -29,9 +29,10 @@ from instep.project.documents import (
     value_at,
 )
 from instep.project.project import Project
-from instep.project.sections.values import SECRET_NAME, looks_secret
+from instep.project.sections.values import looks_secret
 from instep.project.text.problems import dotted
 from instep.project.text.tree import Path
+from instep.redaction import SECRET_NAME
 from instep.store.server.resources import Called, Link, StoredObject
 from instep.store.store import Store
 

@@ -16,10 +16,10 @@ from instep.operations.values import ImportedProduct
 from instep.project.files.imported import SALT
 from instep.project.files.starter import SCHEMA_FILE, write_project
 from instep.project.load import FILE_NAME, MAX_BYTES, problems_in
-from instep.project.sections.values import SECRET_NAME, looks_secret
+from instep.project.sections.values import looks_secret
 from instep.project.text import tree as yaml_tree
 from instep.project.text.references import is_reference
-from instep.redaction import hide, is_plain
+from instep.redaction import SECRET_NAME, hide, is_plain
 
 MASKED = re.compile(r"\*{3,}|\[?redacted\]?|\(sensitive value\)", re.IGNORECASE)
 """Text in the place of a secret."""

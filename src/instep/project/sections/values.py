@@ -21,17 +21,12 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from instep.errors import SchemaError
 from instep.project.text.references import Reference
+from instep.redaction import SECRET_NAME
 from instep.schema.catalog.regex import check_regex
 from instep.schema.catalog.types import parse
 from instep.schema.selection import selection
 
 T = TypeVar("T")
-SECRET_NAME = re.compile(
-    r"passw|passphrase|passcode|pwd|secret|token|credential|webhook"
-    r"|(private|api|account|shared|signing).?key|access[_-]?key(?!.?id)|connection.?string"
-    r"|cookies?$|(^|[_.-])(authorization|salt|sas|pat)$",
-    re.IGNORECASE,
-)
 _OPENS = (
     r"(?:[\w.-]{0,40}(?:passw(?:or)?d|pwd|passphrase|secret|token|credentials?|signature"
     r"|(?:secret|api|access|account|shared).?key)|sig)"

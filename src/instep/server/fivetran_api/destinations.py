@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
-from instep.project.sections.values import SECRET_NAME
+from instep.redaction import SECRET_NAME
 from instep.server.fivetran_api.connection_bodies import AGENTS, note, noted
 from instep.server.fivetran_api.connections import complete_waiting
 from instep.server.fivetran_api.groups import existing, group_names, named, remove

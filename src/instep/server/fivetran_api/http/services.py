@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from instep.control.compat import SERVICES
-from instep.project.sections.values import SECRET_NAME
+from instep.redaction import SECRET_NAME
 from instep.server.fivetran_api.http.ports import Item
 
 MASK = "******"
