@@ -201,6 +201,20 @@ def test_what_is_dropped_must_be_blocked(compat: Compat) -> None:
     assert compat.ask("POST", f"{SCHEMAS}/drop-columns", {"schemas": {}}, 400)["code"] == "InvalidInput"
 
 
+def test_columns_whose_names_read_alike_are_dropped_by_two_jobs(compat: Compat) -> None:
+    compat.sql('alter table item add column a text; alter table item add column "a main.item.name" text')
+    compat.sync()
+    for column in ("name", "a", "a%20main.item.name"):
+        compat.ask("PATCH", f"{ITEM}/columns/{column}", {"enabled": False})
+    compat.worker.held.clear()
+    for columns in (["a main.item.name"], ["a", "name"]):
+        compat.ask("POST", f"{SCHEMAS}/drop-columns", {"schemas": {"main": {"tables": {"item": {"columns": columns}}}}})
+    wanted = sorted(sorted(job.options["drop_columns"]) for job in compat.store.jobs.unfinished(["shop"]))
+    assert wanted == [["main.item.a", "main.item.name"], ["main.item.a main.item.name"]]
+    compat.worker.held.set()
+    compat.worker.idle()
+
+
 RESYNCS: list[tuple[str, Any]] = [
     ("/resync", {}), ("/resync", {"scope": None}), ("/resync", {"scope": {"main": ["item"]}}),
     ("/schemas/tables/resync", {"main": ["item"]}), ("/schemas/tables/resync", {"schema": ["main.item"]}),

@@ -25,6 +25,7 @@ from instep.sync.operations.delete import leave
 from instep.sync.quarantine import quarantine
 from instep.sync.run import RunScope, sync
 from instep.sync.schema_changes import undo
+from instep.sync.two_people import dropping
 from quarantined import pending_of
 
 FILE = """\
@@ -188,6 +189,35 @@ def test_a_request_is_for_one_act_once_and_for_a_week(shop: Shop) -> None:
     assert not asks("alice", "id")
     shop.now += timedelta(days=7, seconds=1)
     assert not asks("bob", "id")
+
+
+def test_keys_that_read_alike_are_two_requests(shop: Shop) -> None:
+    shop.sql('create table pair (id integer primary key, a text not null, b text not null, "a, b" text not null)')
+    shop.sql("insert into pair values (1, 'x', 'y', 'z')")
+    shop.sync()
+    for who, key in (("alice", ["a, b"]), ("bob", ["a", "b"])):
+        with pytest.raises(Blocked, match=f"only {who} has asked for it"):
+            set_key.carry_out(shop.by(who), set_key.prepare(shop.by(who), "main.pair", key, "rekey"))
+
+
+IDS = [f"q-{number:02}" for number in range(9)]
+ALIKE = [
+    (dropping("shop", ["main.t.a, main.t.b"]).what, dropping("shop", ["main.t.a", "main.t.b"]).what),
+    (dropping("shop", ['main.t."a"']).what, dropping("shop", ["main.t.a"]).what),
+    (quarantine._named(["t, u"], []), quarantine._named(["t", "u"], [])),
+    (quarantine._named(["every table"], []), quarantine._named([], [])),
+    (quarantine._named(["t until 2026-01-01T00:00:00"], []), quarantine._named(["t"], [], datetime(2026, 1, 1))),
+    (quarantine._named([], IDS[:2]), quarantine._named([], [", ".join(IDS[:2])])),
+    (quarantine._named([], IDS[:2]), quarantine._named([], IDS[:2], datetime(2026, 1, 1))),
+    (quarantine._named([], IDS), quarantine._named([], IDS, datetime(2026, 1, 1))),
+    (quarantine._named(["t"], IDS), quarantine._named(["u"], IDS)),
+    (quarantine._named([], IDS), quarantine._named([], IDS[:8])),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), ALIKE)
+def test_the_texts_of_two_requests_differ(one: str, other: str) -> None:
+    assert one != other
 
 
 def test_one_that_was_interrupted_goes_on_without_a_third(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

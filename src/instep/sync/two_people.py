@@ -6,7 +6,9 @@ for a week, until the act is done, or until the connection is deleted.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
@@ -24,6 +26,8 @@ COUNTS = timedelta(days=7)
 DELETION = "connection delete"
 DROP = "drop columns"
 """The act of who names columns that may be dropped, or lets go of all that the source has dropped."""
+_PLAIN = re.compile(r"[\w.$-]+")
+"""Pattern of a name that needs no quotes in the text of an act."""
 _TYPES = (OperationRequested.type, OperationConfirmed.type, ConnectionDeleted.type)
 
 
@@ -35,7 +39,8 @@ class Act:
     name: str
     """The command."""
     what: str
-    """Text of all that matters: two requests are the same if it is equal."""
+    """Text of all that matters: two requests are the same if it is equal. Names of tables and columns stand in it as
+    `in_text` and `listed` write them: two different requests never have the same text."""
 
 
 class TwoPeopleContext(Protocol):
@@ -54,6 +59,16 @@ class TwoPeopleContext(Protocol):
     def four_eyes(self) -> bool: ...
 
 
+def in_text(name: str) -> str:
+    """Return a name as the text of an act has it: in quotes unless it ends where a word does."""
+    return name if _PLAIN.fullmatch(name) else json.dumps(name, ensure_ascii=False)
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return a list of names as the text of an act has it."""
+    return ", ".join(map(in_text, names))
+
+
 def leaving(table_action: TableAction, *, abandon: bool) -> str:
     """Return the essence of a deletion, on which two people agree."""
     end = "DROPPED" if table_action == "drop" else "kept"
@@ -62,7 +77,7 @@ def leaving(table_action: TableAction, *, abandon: bool) -> str:
 
 def dropping(connection: str, paths: Collection[str]) -> Act:
     """Return the act of dropping these columns (schema.table.column), in whatever order they are named."""
-    return Act(connection, DROP, ", ".join(sorted(paths)))
+    return Act(connection, DROP, listed(sorted(paths)))
 
 
 def stale_tables(accepted: Catalog, only: Collection[str] = ()) -> list[Table]:

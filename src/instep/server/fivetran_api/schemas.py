@@ -15,6 +15,7 @@ from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
+from instep.control.queue import key_of
 from instep.control.resync import droppable
 from instep.control.selection.schema_config import (
     ColumnConfig,
@@ -323,7 +324,7 @@ def _drop(
             from instep.sync.two_people import dropping
 
             context.agree(dropping(id, paths))
-        key = "drop " + " ".join(sorted(paths))
+        key = f"drop {key_of({'drop_columns': sorted(paths)})}"
         with context.ports.store.transaction():
             job = context.ports.jobs.enqueue(id, "sync", {"drop_columns": paths}, key=key, who=context.caller.name)
             context.record(job=job.id, drop_columns=paths)

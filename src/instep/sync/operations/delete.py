@@ -27,7 +27,7 @@ from instep.store.catalogs.clones import Copy
 from instep.suggest import did_you_mean
 from instep.sync.claim import claimed
 from instep.sync.context import SyncContext
-from instep.sync.two_people import DELETION, TableAction, leaving, two_people
+from instep.sync.two_people import DELETION, TableAction, leaving, listed, two_people
 
 Ref = tuple[str, str]
 
@@ -184,7 +184,7 @@ def _purge(context: SyncContext, run: Run, copies: Sequence[Copy], left: Deleted
 def purge(context: SyncContext, copies: Sequence[Copy]) -> None:
     """Delete them as one run, the destination's side first: one that is gone there is fine. Blocked if four_eyes want
     a second person."""
-    what = ", ".join(sorted(".".join(copy.place) for copy in copies))
+    what = listed(sorted(".".join(copy.place) for copy in copies))
     with two_people(context, "table purge", what), claimed(context, "apply") as run:
         context = replace(context, run=run)
         for copy in copies:

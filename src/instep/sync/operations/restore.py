@@ -32,7 +32,7 @@ from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.chosen_keys import starts
 from instep.sync.schema_changes.column_treatments import ColumnTreatments
 from instep.sync.schema_changes.overflow_columns import EXTRA
-from instep.sync.two_people import two_people
+from instep.sync.two_people import in_text, two_people
 
 _MENDING: tuple[RunKind, ...] = ("replay", "repair")
 _SENT_AGAIN = "the next sync lets the source send everything again: it does not know which rows went back"
@@ -218,7 +218,7 @@ def restore(context: SyncContext, preview: RestorePreview, allowed: Iterable[str
     path = preview.table.path
     if not any(fits_glob(path, pattern) for pattern in allowed):
         raise Blocked(f"the rows of {path} are restored", hint=f"name it: --allow-destructive '{path}'")
-    what = f"{path}: rows as of snapshot {preview.point.id}"
+    what = f"{in_text(path)}: rows as of snapshot {preview.point.id}"
     agreed = nullcontext() if preview.interrupted else two_people(context, "restore", what)
     with agreed, claimed(context, "restore", paused_too=True) as run:
         locked = replace(context, run=run)

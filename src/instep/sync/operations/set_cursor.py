@@ -26,7 +26,7 @@ from instep.sync.claim import claimed
 from instep.sync.context import SyncContext
 from instep.sync.detection.filters import where_of
 from instep.sync.schema_changes.table_setting import SettingTable, close_changes, find_table
-from instep.sync.two_people import two_people
+from instep.sync.two_people import in_text, two_people
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,8 @@ def _check_value(name: str, kind: DataType, text: str) -> None:
 def carry_out(context: SyncContext, new: NewCursor) -> int:
     """Set the cursor as one run; return the accepted version. Raises StalePlan if the accepted schema has moved since,
     Blocked if four_eyes want a second person."""
-    what = f"{new.table.path}: cursor {new.cursor or 'none'}{new.start and f' from {new.start} on'}"
+    cursor = f"cursor {in_text(new.cursor)}" if new.cursor else "no cursor"
+    what = f"{in_text(new.table.path)}: {cursor}{new.start and f' from {new.start} on'}"
     with two_people(context, "table set-cursor", what), claimed(context, "apply", paused_too=True) as run:
         context = replace(context, run=run)
         store, ref = context.store, new.table.ref

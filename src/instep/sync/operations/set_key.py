@@ -35,7 +35,7 @@ from instep.sync.quarantine.new_key import give_new_key
 from instep.sync.schema_changes.apply import apply_plan
 from instep.sync.schema_changes.key_counts import KeyCount, RowCounts, count_destination, count_key, count_source
 from instep.sync.schema_changes.table_setting import SettingTable, close_changes, find_table, recorded_tables
-from instep.sync.two_people import two_people
+from instep.sync.two_people import in_text, listed, two_people
 
 Way = Literal["rekey", "rebuild", "clear"]
 WAYS: tuple[Way, ...] = ("rekey", "rebuild", "clear")
@@ -194,7 +194,7 @@ def carry_out(context: SyncContext, rekeying: Rekeying, allowed: Sequence[str] =
     path = rekeying.table.path
     if rekeying.way == "clear" and not any(fits_glob(path, pattern) for pattern in allowed):
         raise Blocked(f"{path} would be emptied: {rekeying.rows:,} rows", hint=f"name it: --allow-destructive '{path}'")
-    what = f"{path}: key ({', '.join(rekeying.key)}), {rekeying.way}"
+    what = f"{in_text(path)}: key ({listed(rekeying.key)}), {rekeying.way}"
     with two_people(context, "table set-key", what), claimed(context, "apply", paused_too=True) as run:
         context = replace(context, run=run)
         if fingerprint(context.store.accepted.catalog(context.name)) != rekeying.plan.base_accepted:

@@ -45,7 +45,7 @@ from instep.sync.claim import claimed
 from instep.sync.context import Ref, SyncContext
 from instep.sync.housekeeping import dead_runs, is_first_today, remove_uncommitted_files, uncommitted
 from instep.sync.quarantine.entry_columns import EntryColumns, with_hashed
-from instep.sync.two_people import two_people
+from instep.sync.two_people import listed, two_people
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 MOST_RUNS = 100
@@ -204,12 +204,15 @@ def discard(
 
 
 def _named(tables: Collection[str], ids: Collection[str], until: datetime | None = None) -> str:
-    """Return which entries, without telling what they hold; thousands of ids by a digest of them."""
+    """Return which entries, without telling what they hold; thousands of ids by a digest of them that nobody finds
+    other ids for."""
+    end = f" until {until.isoformat()}" if until else ""
     if not ids:
-        end = f" until {until.isoformat()}" if until else ""
-        return f"all of {', '.join(sorted(tables)) or 'every table'}{end}"
-    listed = ",".join(sorted(ids))
-    return listed if len(ids) <= 3 else f"{len(ids):,} entries ({sha256(listed.encode()).hexdigest()[:12]})"
+        return f"all of {listed(sorted(tables)) or 'every table'}{end}"
+    named = listed(sorted(ids))
+    if len(ids) > 3:
+        named = f"{len(ids):,} entries ({sha256(named.encode()).hexdigest()[:32]})"
+    return f"{named}{f' of {listed(sorted(tables))}' if tables else ''}{end}"
 
 
 def of_row(context: SyncContext, table: str, key: Mapping[str, str | None]) -> list[str]:

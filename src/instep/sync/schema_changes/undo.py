@@ -50,7 +50,7 @@ from instep.sync.journal import Journal, applied_by, journal
 from instep.sync.schema_changes.apply import execute_steps, follow
 from instep.sync.schema_changes.backfill_plan import follow_columns
 from instep.sync.schema_changes.column_treatments import ColumnTreatments
-from instep.sync.two_people import two_people
+from instep.sync.two_people import listed, two_people
 
 
 @dataclass(frozen=True)
@@ -398,7 +398,7 @@ def _two_person_check(context: SyncContext, undo_plan: UndoPlan) -> AbstractCont
     """Require a second person for an undo that drops something."""
     if not undo_plan.drops:
         return nullcontext()
-    what = f"{', '.join(undo_plan.changes)}, which drops {', '.join(s.object for s in undo_plan.drops)}"
+    what = f"{listed(undo_plan.changes)}, which drops {listed(s.object for s in undo_plan.drops)}"
     return two_people(context, "undo", what)
 
 
