@@ -5,7 +5,7 @@ A class is imported when something of its type is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -92,10 +92,16 @@ def _airbyte(
     def accepted() -> Mapping[tuple[str, str], Table]:
         return store().accepted.catalog(connection).by_ref if connection else {}
 
+    def note_open(fields: Sequence[tuple[str, ...]]) -> None:
+        written = project.model.sources[name]
+        if written.type == "airbyte":
+            store().open_fields.note(name, written.program, fields)
+
     config = AirbyteConfig.of(section, name=connection or name, folder=str(project.root))
     place = segments_folder(project.root, connection or f"source-{name}")
     salt = project.salt(connection) if connection else b""
-    return AirbyteSource(config, str(place), store().connectors.of(connection), settings, accepted, salt)
+    memory = store().connectors.of(connection)
+    return AirbyteSource(config, str(place), memory, settings, accepted, salt, note_open=note_open)
 
 
 def cluster(project: Project, connection: str, start: Callable[[], SparkSession], into: Destination) -> Cluster | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -21,7 +21,7 @@ from instep.project.sections.policies import PolicySection
 from instep.project.sections.sources import Source
 from instep.project.sections.values import NAME, Section
 from instep.project.text.problems import data_path, dotted, placed_problems
-from instep.project.text.references import Reference, is_reference
+from instep.project.text.references import Reference, is_bare_reference, is_reference
 from instep.project.text.tree import Path, Tree
 
 MASK = "******"
@@ -235,6 +235,17 @@ def _masked(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_masked(item) for item in value]
     return MASK if isinstance(value, str) and value.startswith(_BEGIN) and secret_id(value) else value
+
+
+def masked_but(value: Any, shown: Collection[Path], path: Path = ()) -> Any:
+    """Return a document for reading, with stars in the place of every value but those in `shown` (items of a list have
+    its place), truth values, and references without text of their own."""
+    if isinstance(value, Mapping):
+        return {key: masked_but(item, shown, (*path, key)) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [masked_but(item, shown, path) for item in value]
+    is_bare = isinstance(value, str) and is_bare_reference(value) and not secret_id(value)
+    return value if value is None or isinstance(value, bool) or is_bare or path in shown else MASK
 
 
 def replaced(spec: Mapping[str, Any], values: Mapping[Path, Any]) -> dict[str, Any]:

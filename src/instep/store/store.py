@@ -22,6 +22,7 @@ from instep.store.catalogs.connector_versions import ConnectorVersions
 from instep.store.catalogs.discoveries import Discoveries, SourceFiles
 from instep.store.catalogs.freshness import FreshTables
 from instep.store.catalogs.loaded import CountedQuarantines, Cursors, LoadedColumns
+from instep.store.catalogs.open_fields import OpenFields
 from instep.store.catalogs.plans import Plans, Steps
 from instep.store.catalogs.renames import Mappings, OldNames, Undos
 from instep.store.catalogs.reviews import Reviews
@@ -134,6 +135,7 @@ class Store:
         self.source_files = SourceFiles(self._db)
         self.old_names = OldNames(self._db)
         self.connectors = ConnectorStates(self._db, opening)
+        self.open_fields = OpenFields(self._db)
         self.connector_versions = ConnectorVersions(self._db, opening)
         self.objects = StoredResources(self._db)
         self.secrets = Secrets(self._db, opening)

@@ -30,6 +30,7 @@ from instep.project.documents import (
     check_name,
     check_storable,
     masked,
+    masked_but,
     parent_of,
     plain_secrets,
     plain_section_of,
@@ -44,12 +45,13 @@ from instep.project.documents import (
     written,
 )
 from instep.project.project import Project
+from instep.project.sections.airbyte import AirbyteServer
 from instep.project.sections.models import ConnectionSection
 from instep.project.sections.values import Section
 from instep.project.served import ServedProject
 from instep.project.text import tree as yaml_tree
 from instep.project.text.problems import dotted, suggestion
-from instep.project.text.references import Reference, is_reference
+from instep.project.text.references import Reference, is_bare_reference, is_reference
 from instep.project.text.tree import Path
 from instep.store.server.resources import KINDS, Called, Link, StoredObject
 from instep.store.store import Store
@@ -236,8 +238,8 @@ class Resources:
         plural = PLURALS[kind]
         own = dict(texts(written(value_at(self.project.tree.data, (plural, name)) or {})))
         secrets = {
-            path: own[path] if is_reference(own.get(path, "")) else suggestion((plural, name, *path))
-            for path in plain_secrets(kind, name, spec)
+            path: own[path] if is_bare_reference(own.get(path, "")) else suggestion((plural, name, *path))
+            for path in (*plain_secrets(kind, name, spec), *(path for path, text in texts(spec) if text == MASK))
         }
         document = replaced(spec, secrets)
         section_of(kind, name, document)  # what it does not know might be a secret: it is not shown
@@ -277,8 +279,13 @@ class Resources:
 
     def _of_file(self, kind: ObjectKind, name: str) -> Managed:
         data = value_at(self.project.tree.data, (PLURALS[kind], name)) or {}
-        tags = tuple(getattr(self._sections(kind)[name], "tags", ()))
-        return Managed(kind, name, _file_id(kind, name), masked(written(data)), "file", tags=tags)
+        section = self._sections(kind)[name]
+        document = masked(written(data))
+        if isinstance(section, AirbyteServer) and "configuration" in document:
+            shown = self.store.open_fields.of(name, section.program)
+            document["configuration"] = masked_but(document["configuration"], shown)
+        tags = tuple(getattr(section, "tags", ()))
+        return Managed(kind, name, _file_id(kind, name), document, "file", tags=tags)
 
     def _not_of_file(self, kind: ObjectKind, name: str, spec: Mapping[str, Any] | None) -> None:
         if name not in self._sections(kind):
@@ -286,8 +293,7 @@ class Resources:
         where = self.project.location_of((PLURALS[kind], name)).rpartition(": ")[0]
         message = f"{kind} {name} is managed by {where}"
         if spec is None:
-            data = written(value_at(self.project.tree.data, (PLURALS[kind], name)) or {})
-            lines = yaml_tree.dump({PLURALS[kind]: {name: data}})
+            lines = yaml_tree.dump({PLURALS[kind]: {name: self._of_file(kind, name).spec}})
             raise Conflict(message, hint=f"take these lines out of it:\n{lines}")
         raise Conflict(message, hint=f"{TO_WRITE}\n{self._as_yaml(kind, name, spec)}")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Self
@@ -67,6 +69,12 @@ class AirbyteServer(Section):
     sandbox: bool = False
     flatten: Patterns = ()
     limits: ConnectorLimits = ConnectorLimits()
+
+    @property
+    def program(self) -> str:
+        """The digest of what starts the connector, as the file has it: another one may have another specification."""
+        parts = [str(self.package), [*map(str, self.command)], str(self.manifest)]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
     @model_validator(mode="after")
     def _one_program(self) -> Self:

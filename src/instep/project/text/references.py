@@ -73,6 +73,11 @@ class Reference:
         return ""
 
 
+def is_bare_reference(text: str) -> bool:
+    """Return True for references without text of their own around them or as a default: there is nothing to hide."""
+    return is_reference(text) and Reference(text).pure
+
+
 @dataclass(frozen=True)
 class Environment:
     """Sources of references: the process environment, then the `.env` file beside the project file."""

@@ -41,6 +41,8 @@ from instep.temporary import temporary
 LogCallback = Callable[[LogLine], None]
 SaveCallback = Callable[[Mapping[str, Any]], None]
 """Is given the configuration that a connector wants to have from now on: rotated tokens."""
+SpecificationCallback = Callable[[Specification], None]
+"""Is given the connector's specification before anything else is asked of it."""
 SECONDS = {"spec": 600.0, "check": 1800.0, "discover": 3600.0}
 """The longest that a request takes, where the limits of the source allow as much."""
 MOST_BYTES = 256 << 20
@@ -106,26 +108,31 @@ def spec(config: AirbyteConfig, log: LogCallback) -> Specification:
     return Specification.of_message(answer)
 
 
-def check(config: AirbyteConfig, log: LogCallback, save: SaveCallback) -> CheckAnswer:
-    """Return whether the connector reaches its source with this configuration.
+def check(
+    config: AirbyteConfig, log: LogCallback, save: SaveCallback, know: SpecificationCallback = lambda _: None
+) -> CheckAnswer:
+    """Return whether the connector reaches its source with this configuration; `know` is given its specification.
 
     Raises ProjectError for a configuration that does not fit the specification, ReadError for a connector that fails.
     """
-    answer, hidden = _configured(config, "check", log, save)
+    answer, hidden = _configured(config, "check", log, save, know)
     return CheckAnswer(answer["status"] == "SUCCEEDED", hidden.clean(str(answer.get("message") or "")))
 
 
-def discover(config: AirbyteConfig, log: LogCallback, save: SaveCallback) -> DiscoveredStreams:
+def discover(
+    config: AirbyteConfig, log: LogCallback, save: SaveCallback, know: SpecificationCallback = lambda _: None
+) -> DiscoveredStreams:
     """Return the streams that the connector offers. Raises as `check` does; half a catalog is none."""
-    answer, _ = _configured(config, "discover", log, save)
+    answer, _ = _configured(config, "discover", log, save, know)
     return DiscoveredStreams(tuple(answer["streams"]))
 
 
 def _configured(
-    config: AirbyteConfig, command: str, log: LogCallback, save: SaveCallback
+    config: AirbyteConfig, command: str, log: LogCallback, save: SaveCallback, know: SpecificationCallback
 ) -> tuple[Mapping[str, Any], Hidden]:
     """Return the answer, and what its texts must not show: the secrets of each configuration that was in use."""
     specification = spec(config, log)
+    know(specification)
     configuration = specification.fitted(config.configuration)
     check_configuration(config.name, specification, configuration)
     hidden = Hidden(secrets_of(config, specification))

@@ -45,6 +45,8 @@ from instep.store.catalogs.airbyte_states import BESIDE_ROWS, restarted, state_p
 from instep.store.catalogs.connector_states import ConnectorState, PendingOperations
 
 Ref = tuple[str, str]
+NoteCallback = Callable[[Sequence[tuple[str, ...]]], None]
+"""Is given the fields of a configuration that its connector does not call secret."""
 LOG = logging.getLogger("instep.connector")
 
 
@@ -128,8 +130,10 @@ class AirbyteDialect:
         memory: ConfiguredMemory,
         settings: Callable[[Ref], TableSettings],
         accepted: Callable[[], Mapping[Ref, Table]],
+        note_open: NoteCallback,
     ) -> None:
         self._written, self._memory, self._settings, self._accepted = config, memory, settings, accepted
+        self._note_open = note_open
         self._omitted: frozenset[Ref] = frozenset()
         self._whole: frozenset[Ref] = frozenset()
         self._log: Callable[[LogLine], None] = _log
@@ -166,8 +170,12 @@ class AirbyteDialect:
 
     def discovered(self) -> tuple[StreamTable, ...]:
         """Return the tables that the connector offers now."""
-        self._streams = requests.discover(self.config, self._log, self._memory.save_configuration)
+        self._streams = requests.discover(self.config, self._log, self._memory.save_configuration, self.know)
         return self._tables()
+
+    def know(self, specification: Specification) -> None:
+        """Note which fields of the configuration in the project file may be shown."""
+        self._note_open(specification.open_fields(self._written.configuration))
 
     def tables_of_streams(self, streams: requests.DiscoveredStreams) -> tuple[StreamTable, ...]:
         """Return the tables that these streams are."""
@@ -366,9 +374,10 @@ class AirbyteSource(ConnectorSource):
         accepted: Callable[[], Mapping[Ref, Table]],
         salt: bytes = b"",
         uploads: str = "",
+        note_open: NoteCallback = lambda _: None,
     ) -> None:
         self._configured = ConfiguredMemory(memory, config.configuration)
-        self._airbyte = AirbyteDialect(config, self._configured, settings, accepted)
+        self._airbyte = AirbyteDialect(config, self._configured, settings, accepted, note_open)
         super().__init__(self._airbyte, folder, self._configured, salt, uploads)
 
     @property
@@ -413,7 +422,7 @@ class AirbyteSource(ConnectorSource):
     def test(self) -> list[Check]:
         """Ask the connector to reach its source, then for its streams."""
         try:
-            answer = requests.check(self._airbyte.config, _log, self._configured.save_configuration)
+            answer = requests.check(self._airbyte.config, _log, self._configured.save_configuration, self._airbyte.know)
         except InstepError as error:
             return [Check("check", False, error.message, error.hint)]
         if not answer.succeeded:

@@ -11,7 +11,7 @@ import json
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from instep.errors import ProjectError, SetupError
@@ -29,6 +29,9 @@ _SECRET_KEYS = ("airbyte_secret", "airbyte_hidden_secret")
 _INTEGER = re.compile(r"[+-]?\d{1,18}")
 _NUMBER = re.compile(r"[+-]?\d{1,18}(\.\d{1,18})?")
 Place = tuple[str | int, ...]
+Field = tuple[str, ...]
+"""Names on the way to a value of a configuration; items of a list have the list's."""
+_DEEPEST = 50
 
 
 @dataclass(frozen=True)
@@ -49,8 +52,16 @@ class Specification:
 
     def secrets(self, configuration: Mapping[str, Any]) -> tuple[str, ...]:
         """Return the values of a configuration that are secret: by `airbyte_secret`, or by their name."""
-        values = dict.fromkeys(_secrets(self.schema, configuration, self.schema, False))
-        return tuple(value for value in values if not is_harmless(value))
+        leaves = (one for one in _leaves(self.schema, configuration, self.schema) if one.secret)
+        texts = (one.value if isinstance(one.value, str) else json.dumps(one.value) for one in leaves)
+        return tuple(value for value in dict.fromkeys(texts) if not is_harmless(value))
+
+    def open_fields(self, configuration: Mapping[str, Any]) -> tuple[Field, ...]:
+        """Return the fields of a configuration that may be shown: the schema has them, and neither it nor a name on the
+        way to them calls them secret, whichever of its branches is meant."""
+        leaves = list(_leaves(self.schema, configuration, self.schema))
+        closed = {one.path for one in leaves if one.secret}
+        return tuple(sorted({one.path for one in leaves if one.declared} - closed))
 
     def problems(self, configuration: Mapping[str, Any]) -> list[str]:
         """Return the problems of a configuration: place and reason, never the value itself. An invalid schema yields
@@ -201,34 +212,80 @@ def _names(names: Iterator[str] | Sequence[str] | Mapping[str, Any]) -> str:
     return ", ".join(listed[:MOST_PROBLEMS]) + (" ..." if len(listed) > MOST_PROBLEMS else "")
 
 
-def _secrets(schema: Any, value: Any, root: Mapping[str, Any], secret: bool, depth: int = 0) -> Iterator[str]:
-    """Yield the texts below a value which its schema, or a name on the way to it, calls secret."""
-    if not isinstance(schema, Mapping) or depth > 50:
-        schema = {}
-    schema = _resolved(schema, root)
-    secret = secret or any(schema.get(key) is True for key in _SECRET_KEYS)
-    if not secret:
-        for one in branches_of(schema):
-            yield from _secrets(one, value, root, False, depth + 1)
+@dataclass(frozen=True)
+class _Leaf:
+    """A single value of a configuration, as one branch of the schema has it."""
+
+    path: Field
+    value: Any
+    secret: bool
+    """True if the schema, or a name on the way to it, calls it secret."""
+    declared: bool
+    """True if the schema has it."""
+
+
+@dataclass(frozen=True)
+class _Walk:
+    """A place of a configuration, and what led there."""
+
+    path: Field = ()
+    secret: bool = False
+    depth: int = 0
+    seen: set[tuple[int, bool]] = field(default_factory=set)
+    """The schemas that were applied to the value here: one that refers to itself twice would never end."""
+
+    def below(self, name: str = "") -> _Walk:
+        """Return the place of a named value in this one, or of an item of this list."""
+        return _Walk((*self.path, name) if name else self.path, self.secret or names_secret(name), self.depth)
+
+
+def _leaves(schema: Any, value: Any, root: Mapping[str, Any], at: _Walk | None = None) -> Iterator[_Leaf]:
+    """Yield the single values of a configuration, each as often as a branch of the schema has it."""
+    at = at or _Walk()
+    hops = list(_hops(schema if isinstance(schema, Mapping) and at.depth <= _DEEPEST else {}, root))
+    schema = hops[-1]
+    at = replace(at, secret=at.secret or any(one.get(key) for one in hops for key in _SECRET_KEYS), depth=at.depth + 1)
+    if (id(schema), at.secret) in at.seen:
+        return
+    at.seen.add((id(schema), at.secret))
+    for one in (*branches_of(schema), *_conditional(schema)):
+        yield from _leaves(one, value, root, at)
     if isinstance(value, Mapping):
-        known = properties_of(schema)
+        known, others = properties_of(schema), _schemas(schema.get("patternProperties"))
         for name, one in value.items():
-            below = known.get(name, schema.get("additionalProperties"))
-            yield from _secrets(below, one, root, secret or names_secret(str(name)), depth + 1)
+            for below in (known.get(name, schema.get("additionalProperties")), *others):
+                yield from _leaves(below, one, root, at.below(str(name)))
     elif isinstance(value, list | tuple):
+        of_all = schema.get("items")
+        of_some = [*_schemas(of_all), *_schemas(schema.get("prefixItems"))]
+        items = [of_all] if isinstance(of_all, Mapping) else of_some
         for one in value:
-            yield from _secrets(schema.get("items"), one, root, secret, depth + 1)
-    elif secret and value is not None and not isinstance(value, bool):
-        yield value if isinstance(value, str) else json.dumps(value)
+            for below in items or [{}]:
+                yield from _leaves(below, one, root, at.below())
+    elif value is not None and not isinstance(value, bool):
+        yield _Leaf(at.path, value, at.secret, bool(schema) and "$ref" not in schema)
 
 
-def _fitted(schema: Any, value: Any, root: Mapping[str, Any], depth: int = 0) -> Any:
-    if not isinstance(schema, Mapping) or depth > 50:
+def _conditional(schema: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the schemas that apply to a value only if it is as another one says."""
+    conditions = [schema.get(key) for key in ("if", "then", "else")]
+    return [*_schemas(conditions), *_schemas(schema.get("dependencies")), *_schemas(schema.get("dependentSchemas"))]
+
+
+def _schemas(some: Any) -> list[Mapping[str, Any]]:
+    """Return the schemas in a list or a mapping."""
+    some = list(some.values()) if isinstance(some, Mapping) else some
+    return [one for one in some if isinstance(one, Mapping)] if isinstance(some, list) else []
+
+
+def _fitted(schema: Any, value: Any, root: Mapping[str, Any], depth: int = 0, seen: set[int] | None = None) -> Any:
+    if not isinstance(schema, Mapping) or depth > _DEEPEST:
         return value
-    schema = _resolved(schema, root)
+    schema, seen = _resolved(schema, root), set() if seen is None else seen
+    seen.add(id(schema))
     for one in branches_of(schema):
-        if isinstance(value, Mapping) and _has_constants(one, value):
-            value = _fitted(one, value, root, depth + 1)
+        if isinstance(value, Mapping) and id(_resolved(one, root)) not in seen and _has_constants(one, value):
+            value = _fitted(one, value, root, depth + 1, seen)
     if isinstance(value, Mapping):
         known = properties_of(schema)
         return {name: _fitted(known.get(name), one, root, depth + 1) for name, one in value.items()}
@@ -266,12 +323,19 @@ def _number_or_truth(text: str, kind: Any) -> Any:
 
 def _resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the target of a reference within the schema."""
+    *_, last = _hops(schema, root)
+    return last
+
+
+def _hops(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield a schema, and the targets of its references one after the other: each may say more of the value."""
     for _ in range(20):
+        yield schema
         target = schema.get("$ref")
         if not isinstance(target, str) or not target.startswith("#"):
-            return schema
+            return
         resolved: Any = root
         for part in filter(None, target[1:].split("/")):
             resolved = resolved.get(part) if isinstance(resolved, Mapping) else None
         schema = resolved if isinstance(resolved, Mapping) else {}
-    return {}
+    yield {}

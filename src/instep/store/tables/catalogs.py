@@ -467,6 +467,14 @@ connector_versions = Table(
 )
 Index("ix_connector_versions_connection", connector_versions.c.connection)
 
+open_fields = Table(
+    "connector_fields",
+    metadata,
+    Column("source", String, primary_key=True),
+    Column("program", String, nullable=False),
+    Column("fields", JSON, nullable=False),
+)
+
 connector_pending = Table(
     "connector_held",
     metadata,
