@@ -20,6 +20,7 @@ from web_world import Site, needs_browser, served, site, tab
 
 from instep.bootstrap import open_project
 from instep.control.resources.api_keys import may
+from instep.errors import HIDDEN
 from instep.events import Event
 from instep.model import TableRun
 from instep.server.web.app import page_roles
@@ -31,17 +32,26 @@ _STARTS = re.compile(r"[a-z]-[0-9a-f-]{6,}|\d{4,}")
 
 
 class Parsed(HTMLParser):
-    """The elements of a page: links, scripts, attributes that run code, rows."""
+    """The elements of a page: links, scripts, attributes that run code, rows; texts that turn a line round."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.links: list[str] = []
         self.wrong: list[str] = []
         self.rows = 0
+        self._is_sent = False
         self.feed(text)
+
+    def handle_data(self, data: str) -> None:
+        if not self._is_sent and (found := HIDDEN.search(data)):
+            self.wrong.append(f"{found[0]!r} in {data.strip()[:200]!r}")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._is_sent = False
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = {name: value or "" for name, value in attrs}
+        self._is_sent = tag == "textarea"  # a form sends its text
         self.rows += tag == "tr"
         if tag == "a" and "href" in given:
             self.links.append(given["href"])

@@ -19,6 +19,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from instep.control.resources import sign_in
+from instep.errors import HIDDEN, visible
 from instep.operations.spec import Role
 from instep.operations.values import duration_text
 from instep.server.problems import ApiProblem
@@ -32,6 +33,8 @@ CONTENT_POLICY = (
     "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self' data:; object-src 'none'; "
     "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
+_TAGS = re.compile(r"(<textarea\b.*?</textarea>|<[^>]*>)", re.DOTALL)
+"""Pattern of what is no text in a page: a value in it has no `<` or `>` of its own."""
 _KEYED = re.compile(r"(.+) \((k-[0-9a-z-]+)\)")
 _UNITS = ((86_400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 THEMES = ("auto", "light", "dark")
@@ -149,7 +152,15 @@ def render(template: str, *, request: Request, visit: Visit | None, **values: An
         "keys_on": request.cookies.get("instep_keys", "on") != "off",
         "here": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
     }
-    return environment().get_template(template).render(**{"problem": None, **frame, **values})
+    return _visible(environment().get_template(template).render(**{"problem": None, **frame, **values}))
+
+
+def _visible(page: str) -> str:
+    """Return a page in whose texts characters that turn text round are escapes: a source's name must not rewrite the
+    line that a person decides on. What a form sends stays as it is: values of fields, and texts of many lines."""
+    if HIDDEN.search(page) is None:
+        return page
+    return "".join(part if at % 2 else visible(part) for at, part in enumerate(_TAGS.split(page)))
 
 
 def moment(value: Any, now: datetime | None = None) -> Markup:

@@ -15,6 +15,12 @@ function filterLog() {
 
 const NAMES = new Set(["connection", "run"]);
 const MOST_LINES = 2000;
+// characters that move a cursor or turn text round: they are shown as what they are
+const TURNS = /[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g;
+
+function visible(text) {
+  return text.replace(TURNS, (one) => `\\u${one.charCodeAt(0).toString(16).padStart(4, "0")}`);
+}
 
 function lineOf(event) {
   const shown = Object.entries(event.data).filter(([name, value]) => !NAMES.has(name) && value !== "" && value !== null);
@@ -25,7 +31,7 @@ function lineOf(event) {
   const parts = [["time", event.at.slice(11, 19)], ["span", level], ["strong", event.type]];
   for (const [tag, text] of parts) {
     const part = document.createElement(tag);
-    part.textContent = text;
+    part.textContent = visible(text);
     if (tag === "span") part.className = `level ${level}`;
     if (tag === "time") {
       part.dateTime = event.at;
@@ -33,7 +39,8 @@ function lineOf(event) {
     }
     line.append(part, " ");
   }
-  line.append(shown.map(([name, value]) => `${name} ${typeof value === "object" ? JSON.stringify(value) : value}`).join(", "));
+  const said = shown.map(([name, value]) => `${name} ${typeof value === "object" ? JSON.stringify(value) : value}`);
+  line.append(visible(said.join(", ")));
   return line;
 }
 
