@@ -316,3 +316,34 @@ def test_what_fits(tmp_path: Path, how: Merge, limits: dict[str, int], expected:
     loaded = lake.lake.load(REF)
     assert loaded is not None
     assert fits_in_process(json.loads(loaded.metadata.model_dump_json()), files, how, **limits) == expected
+
+
+@pytest.mark.parametrize(
+    ("key", "rows", "config", "why", "hint"),
+    [
+        (["ratio"], 1, {}, "its key ratio is of the type double, which only Spark compares", "mode: full_refresh"),
+        (["parts"], 1, {}, "its key parts is of the type list, which only Spark compares", "mode: full_refresh"),
+        (
+            ["id"],
+            1,
+            {"upsert_rows": 1},
+            r"more than 1 rows \(`upsert_rows` of the destination\)",
+            "raise `upsert_rows`",
+        ),
+        (["id"], 2, {}, "it has keys in more than one row", "`instep backfill` reloads it"),
+    ],
+    ids=["a float", "a list", "too large", "twins"],
+)
+def test_a_merge_that_only_spark_can_do_says_which_reason_holds(
+    tmp_path: Path, key: list[str], rows: int, config: dict[str, int], why: str, hint: str
+) -> None:
+    lake = IcebergDestination(IcebergConfig.resolved(name="lake", warehouse=str(tmp_path / "lake"), **config))
+    create(lake, table(ID, column("ratio", "float64"), column("parts", "array(string)")))
+    one: Row = {"id": 1, "ratio": 1.5, "parts": ["a"]}
+    lake.write.claim(REF, 1)
+    lake.write.overwrite(REF, [stage(lake, REF, [one] * rows)], Commit("run-1", 1))
+    lake.write.claim(REF, 2)
+    changed = [stage(lake, REF, [{**one, "ratio": 2.5}, {**one, "id": 2}])] if config else [stage(lake, REF, [one])]
+    with pytest.raises(SparkNeeded, match=f"cannot be merged without Spark: {why}") as error:
+        lake.write.merge(lambda: None, REF, changed, Merge(tuple(key), complete=True), Commit("run-2", 2))
+    assert hint in error.value.hint

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -12,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
-from instep.destinations.iceberg.write import merge
+from instep.destinations.iceberg.write import merge, upsert
 from instep.errors import SetupError
 from instep.model import EngineUse
 from instep.sync.loading.engine import DriverReads, Engine, LocalEngine, OnSpark
@@ -111,8 +113,9 @@ def test_rows_that_this_process_cannot_find_are_looked_for_once_here_and_once_by
     run(world, told, DriverReads(told))
     found_by_spark = merge.found_by_spark
 
-    def no_memory(*_: Any) -> None:
+    def no_memory(*_: Any) -> upsert.SparkOnly:
         looked.append("here")
+        return upsert.SparkOnly("no memory")
 
     def counted(*args: Any) -> Any:
         looked.append("Spark")
@@ -138,6 +141,17 @@ def test_spark_s_page_is_told_once_there_is_one(page: str | None) -> None:
     assert engine.use == EngineUse("spark", "local[*]")
     engine.spark(lambda _: None)
     assert engine.use == EngineUse("spark", "local[*]", page or "")
+
+
+NEVER = """
+import threading
+from instep.sync.loading.engine import OnSpark
+OnSpark(threading.Event().wait).begin()
+"""
+
+
+def test_a_process_that_is_done_waits_for_no_cluster_that_does_not_answer() -> None:
+    assert subprocess.run([sys.executable, "-c", NEVER], timeout=120).returncode == 0
 
 
 def test_a_spark_that_does_not_start_has_no_page() -> None:

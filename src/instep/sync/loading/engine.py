@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from threading import Lock
+from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, Protocol
 
 from instep.model import EngineUse
@@ -133,9 +133,9 @@ class OnSpark:
     def _starting(self) -> Future[SparkSession]:
         with self._lock:  # tables are committed by several threads
             if self._session is None:
-                pool = ThreadPoolExecutor(1, thread_name_prefix="session")
-                self._session = pool.submit(self.start)
-                pool.shutdown(wait=False)
+                self._session = Future()
+                # a daemon: a command that is done, or was interrupted, waits for no cluster that does not answer
+                Thread(target=_start, args=(self.start, self._session), name="session", daemon=True).start()
             return self._session
 
     @property
@@ -182,6 +182,13 @@ class OnSpark:
         from instep.spark.fold import count_columns_on_spark
 
         return count_columns_on_spark(self.spark(_silent), now, then, sides)
+
+
+def _start(start: Start, session: Future[SparkSession]) -> None:
+    try:
+        session.set_result(start())
+    except BaseException as error:
+        session.set_exception(error)
 
 
 @dataclass(frozen=True)

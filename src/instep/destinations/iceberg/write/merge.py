@@ -39,7 +39,7 @@ from instep.destinations.iceberg.metadata.stand_in import stand_in_of
 from instep.destinations.iceberg.metadata.updates import MAIN, ref_is
 from instep.destinations.iceberg.write.load import IcebergLoads, load_ours, overwrite, staging_stem, summary
 from instep.destinations.iceberg.write.spark_upsert import SparkUpsert, StagedMerge, found_by_spark
-from instep.destinations.iceberg.write.upsert import Upsert, find_upsert, fits_in_process
+from instep.destinations.iceberg.write.upsert import SparkOnly, Upsert, find_upsert, fits_in_process, why_spark
 from instep.destinations.rows import latest_time
 from instep.errors import DestinationError, SparkNeeded, StageError
 from instep.spark.merge import MergePlan, MergeSettings
@@ -79,13 +79,14 @@ def _merge(
     metadata = json.loads(table.metadata.model_dump_json())
     staged = _staging(lake, ref, how, commit)
     plan = merge_plan(lake, ref, metadata, files, how, staged)
-    in_process = _path(lake, ref, metadata, files, how) == "process"
-    if in_process and (computed := find_upsert(table, files, how, plan)) is not None:
+    lacks = why_spark(metadata, files, how, lake.config.upsert_rows)
+    computed = lacks or find_upsert(table, files, how, plan)
+    if not isinstance(computed, SparkOnly):
         return _land(computed, metadata, how, commit)
     if spark is None or (session := spark()) is None:
         raise SparkNeeded(
-            f"table {'.'.join(ref)} cannot be merged without Spark: it is too large, or has no key of a plain type",
-            hint="set `engine: spark` in instep.yml",
+            f"table {'.'.join(ref)} cannot be merged without Spark: {computed.why}",
+            hint=computed.hint,
         )
     try:
         coming = _stage(lake, table, files, how, staged)

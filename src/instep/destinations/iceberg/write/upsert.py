@@ -241,25 +241,52 @@ ROWS = 20_000_000
 BYTES = 512 << 20
 PACKED = {"zstd": 1.0, "lz4": 0.5}
 """Size of files in a table, as a share of their own size."""
+_USE_SPARK = "set `engine: spark` in instep.yml"
 _KEYS = ("boolean", "int", "long", "date", "timestamp", "timestamptz", "string", "uuid", "binary")
+
+
+@dataclass(frozen=True)
+class SparkOnly:
+    """Reason why only Spark can find an upsert, and what a person without Spark can do."""
+
+    why: str
+    hint: str = _USE_SPARK
 
 
 def fits_in_process(
     metadata: Mapping[str, Any], files: Sequence[StagedFile], how: Merge, limit: int = ROWS, size: int = BYTES
 ) -> bool:
-    """Return whether table and staged files are small enough, and key or cursor of a type that compares in Spark as
-    here."""
+    """Return whether an upsert can be found here."""
+    return why_spark(metadata, files, how, limit, size) is None
+
+
+def why_spark(
+    metadata: Mapping[str, Any], files: Sequence[StagedFile], how: Merge, limit: int = ROWS, size: int = BYTES
+) -> SparkOnly | None:
+    """Return why table and staged files are too large, or key or cursor of a type that may compare in Spark otherwise
+    than here; None if the upsert can be found here."""
     kinds = {f.name: f.type for f in current_fields(metadata)}
     used = how.key if how.since is None else [how.since[0]]
-    if not all(str(kinds[k]).startswith((*_KEYS, "decimal", "fixed")) for k in used):
-        return False
+    for name in used:
+        if not str(kind := kinds[name]).startswith((*_KEYS, "decimal", "fixed")):
+            of = kind["type"] if isinstance(kind, Mapping) else kind
+            use = "key" if how.since is None else "cursor"
+            return SparkOnly(
+                f"its {use} {name} is of the type {of}, which only Spark compares",
+                f"{_USE_SPARK}, or `mode: full_refresh` for this table",
+            )
     there, coming = totals(metadata), [*files, *how.keys, *how.requested]
     here = there.get("records", 0 if shard_key_of(metadata["properties"]) else ROWS + 1)
     if "records" in there and how.leaves_others:
         here = 0  # they pass by: only those whose key comes are compared
     rows = here + sum(f.rows for f in coming)
+    if rows > limit:
+        many = f"more than {limit:,} rows (`upsert_rows` of the destination) would be compared"
+        return SparkOnly(many, f"{_USE_SPARK}, or raise `upsert_rows` if there is memory for it")
     packed = sum(f.bytes * PACKED[merge_compression(f.path)] for f in coming)
-    return rows <= limit and there.get("files-size", 0) + packed <= size
+    if there.get("files-size", 0) + packed > size:
+        return SparkOnly(f"its files and the new rows have more than {size >> 20:,} MiB")
+    return None
 
 
 @dataclass(frozen=True)
@@ -294,9 +321,9 @@ class Upsert:
             yield added
 
 
-def find_upsert(table: IcebergTable, files: Sequence[StagedFile], how: Merge, plan: MergePlan) -> Upsert | None:
-    """Return the upsert; None where only Spark can find it: DuckDB or Arrow lacks the memory or the type, or the table
-    has twins or deletes that are not by position. Any other error is raised."""
+def find_upsert(table: IcebergTable, files: Sequence[StagedFile], how: Merge, plan: MergePlan) -> Upsert | SparkOnly:
+    """Return the upsert, or why only Spark can find it: DuckDB or Arrow lacks the memory or the type, or the table has
+    twins or deletes that are not by position. Any other error is raised."""
     metadata, schema = table.metadata, table.schema()
     ordered = sorted(files, key=lambda f: (f.chunk, f.path))
     own = staged_schema(table) or schema
@@ -305,20 +332,23 @@ def find_upsert(table: IcebergTable, files: Sequence[StagedFile], how: Merge, pl
     keys = staged_rows(table, readable_files(known, metadata, own.select(*how.key))) if known else None
     rows = current_rows(table)
     if rows is None:
-        return None
+        return SparkOnly("another program deleted rows of it by their values, which only Spark reads")
     try:
         delta = find_delta(plan, staged, keys, rows) if plan.since is None else find_since(plan.since, staged, rows)
     except Exception as error:
         unread = next((e for read in (staged, keys, rows) if read for e in read.errors), None)
-        if isinstance(unread or error, OUT_OF_REACH):
-            return None
+        if isinstance(lack := unread or error, OUT_OF_REACH):
+            [line, *_] = str(lack).splitlines() or [type(lack).__name__]
+            return SparkOnly(f"this process cannot compare its rows: {line[:200]}")
         if unread is None:
             raise
         raise DestinationError(
             f"table {'.'.join(table.name())}: rows of it cannot be read: {unread}",
             hint="sync again; if a file is gone, run `instep restore`, or reload the table: `instep sync --full`",
         ) from unread
-    return Upsert(table, plan, staged, rows, delta) if delta is not None else None
+    if delta is None:
+        return SparkOnly("it has keys in more than one row", "`instep backfill` reloads it")
+    return Upsert(table, plan, staged, rows, delta)
 
 
 @contextmanager
