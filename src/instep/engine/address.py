@@ -47,9 +47,8 @@ def surroundings() -> tuple[object, ...]:
     """Return the state that a process takes from its caller and a fork of another process lacks."""
     import resource
 
-    names = [
-        name for name in dir(resource) if name.startswith("RLIMIT_") and name != "RLIMIT_CORE"
-    ]  # no command has it
+    # Every command sets the limit of core files to 0 itself, so the caller's does not count
+    names = [name for name in dir(resource) if name.startswith("RLIMIT_") and name != "RLIMIT_CORE"]
     limits = {name: resource.getrlimit(getattr(resource, name)) for name in names}
     namespaces = [str(Path("/proc/self/ns", n).readlink()) for n in ("mnt", "pid", "net", "user", "cgroup")]
     return (

@@ -29,8 +29,8 @@ _GENERATED = (
     " WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated <> '')"
 )
 _GENERATED_CHECKED = 180_000
-"""From this version on an UPDATE fails if the whole row is the identity and has a generated column, even outside of
-the key."""
+"""Version of PostgreSQL from which an UPDATE fails if the whole row is the replica identity and has a generated column,
+even outside of the key."""
 
 
 # Attaching writes all columns of a table anew, so one that is still as old as the table (tableoid's row never changes)
