@@ -255,3 +255,21 @@ def test_rows_that_a_whole_read_brings_again_stay_the_same(world: AirbyteWorld) 
     ids = {row["_instep_id"] for row in world.records("users", "_instep_id")}
     world.read(record(id=2), record(id=1), record(id=1), status())
     assert {row["_instep_id"] for row in world.records("users", "_instep_id")} == ids
+
+
+@pytest.mark.parametrize("which", ["ends", "reserved"])
+def test_a_state_with_numbers_of_two_countings_fails_until_all_is_read_again(world: AirbyteWorld, which: str) -> None:
+    world.streams = [KEYLESS]
+    world.read(record(id=1), record(id=2), state(1, 2), status())
+    document = dict(world.context.store.connectors.get(world.context.name).state)
+    document["records"] = [["", "users", 1, False]]
+    document = {name: value for name, value in document.items() if name not in {"ends", "reserved"} - {which}}
+    world.context.store.connectors.save(world.context.name, document)
+    for _ in range(2):
+        why = world.failed(record(id=3), state(2, 1), status())
+        assert "do not belong together" in why
+        assert "`instep sync --full`" in why
+    world.read(record(id=1), record(id=2), record(id=3), state(2, 3), status(), full=True)
+    assert many(world) == {1: 1, 2: 1, 3: 1}
+    world.read(record(id=4), state(3, 1), status())
+    assert many(world) == {1: 1, 2: 1, 3: 1, 4: 1}

@@ -385,7 +385,8 @@ class Reading:
             if stream.plan.first and not self._is_failed(stream):
                 stream.flush()
                 stream.remove_unsent()
-                self._progress.ends[stream.plan.ref] = stream.plan.first + stream.total
+                if not stream.fault:
+                    self._progress.ends[stream.plan.ref] = stream.plan.first + stream.total
         self._report()
         self._checkpoint()
         for text in (text for stream in self._streams.values() for text in stream.warnings()):

@@ -20,6 +20,9 @@ from instep.sources.connector.segment import EACH, RESERVED, stored_name
 UPSERT, DELETE = 0, 2
 MOST_ROWS, MOST_BYTES = 5_000, 2 << 20
 """A frame: records wait for it as objects, which take several times the memory of their text."""
+MOST_UNSENT = 100_000_000
+"""Rows that are deleted because a run before has sent them and this one has not. Numbers begin at a clock's
+nanoseconds, so that those of two beginnings are further apart."""
 _LONGEST_REASON = 200
 
 
@@ -184,8 +187,16 @@ class StreamRows:
 
     def remove_unsent(self) -> None:
         """Delete what a run before has sent, without a state behind it, and this one has not sent again: those are the
-        rows of the numbers that follow, for the numbers of both begin at the same state."""
-        for first in range(self.plan.first + self.total, self.plan.sent, MOST_ROWS):
+        rows of the numbers that follow, for the numbers of both begin at the same state. A state whose numbers are
+        further apart than any run sends fails the stream: nothing tells which rows are meant."""
+        end = self.plan.first + self.total
+        if self.plan.sent - end > MOST_UNSENT:
+            self.fail(
+                f"its saved state has rows up to number {self.plan.sent}, but its records end at {end}: `records` and"
+                " `ends` or `reserved` do not belong together; `instep sync --full` reads it again from the start"
+            )
+            return
+        for first in range(end, self.plan.sent, MOST_ROWS):
             rows = min(MOST_ROWS, self.plan.sent - first)
             place = self._place(rows)
             body: list[Piece] = [bytes([DELETE]) * rows, _numbers(place, rows)]
