@@ -102,7 +102,7 @@ class TestSync:
         )
         told = place.run("sync")
         assert told.code == 6, told.all
-        told.has("public.wished has no primary key", "key: [...]")
+        told.has("public.wished has no primary key", "instep table set-key public.wished COLUMN")
         assert len(place.rows("select a from shop.plain")) == 3
         assert place.rows("select a, b from shop.nulls") == [{"a": 1, "b": "one"}]
         assert place.rows("select id from shop.fine") == [{"id": 1}]

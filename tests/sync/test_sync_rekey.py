@@ -277,3 +277,48 @@ def test_without_ids(make_world: MakeWorld, kind: str) -> None:
     assert counts(world.sync(), "t") == (2, 0, 2, 0, 0)
     assert world.rows("t") == [(1, 7), (2, 2)]
     assert world.differing() == {}
+
+
+NO_KEY = [
+    (TableSettings(history=True), "the versions of its rows cannot be distinguished"),
+    (TableSettings(mode="upsert"), "it cannot be synced by upsert"),
+]
+
+
+@pytest.mark.parametrize(("settings", "why"), NO_KEY, ids=["history", "upsert"])
+@pytest.mark.parametrize("synced", [False, True], ids=["before the first sync", "after a sync that failed"])
+def test_the_hint_to_name_a_key_leads_to_a_table_that_loads(
+    make_world: MakeWorld, settings: TableSettings, why: str, synced: bool
+) -> None:
+    world = make_world()
+    world.run("CREATE TABLE t (a int, b int)", "INSERT INTO t VALUES (1, 1), (2, 1)")
+    world.settings = {"t": settings}
+    if synced:
+        (failed,) = world.sync().tables
+        assert failed.status == "failed"
+        assert "`instep table set-key public.t COLUMN`" in failed.error
+    [remark] = [text for text in world.preview().partial if why in text]
+    if synced:
+        assert "`instep table set-key public.t COLUMN`" in remark
+        set_key(world, "a")
+    else:
+        assert 'tables: {"public.t": {key: [...]}}' in remark
+        world.settings = {"t": settings.model_copy(update={"key": ("a",)})}
+    assert world.statuses(world.sync()) == {"t": "done"}
+    assert world.reviews("open") == {}
+
+
+def test_a_key_of_the_project_file_that_waits_is_set_as_the_plan_offers(make_world: MakeWorld) -> None:
+    world = make_world()
+    world.run("CREATE TABLE t (a int, b int)", "INSERT INTO t VALUES (1, 1), (2, 1)")
+    world.sync()
+    world.settings = {"t": TableSettings(key=("a",))}
+    assert world.statuses(world.sync()) == {"t": "paused"}
+    with pytest.raises(Blocked, match=r"instep.yml names the key of public.t: \(a\)") as error:
+        set_key(world, "b")
+    assert "key: [b]" in error.value.hint
+    made = set_key(world, "a")
+    assert (made.own, len(made.settles)) == (True, 1)
+    assert (world.pauses(), world.reviews("open"), world.store.choices.of("shop")) == ({}, {}, {})
+    assert world.statuses(world.sync()) == {"t": "done"}
+    assert world.rows("t") == [(1, 1), (2, 1)]

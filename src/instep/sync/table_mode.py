@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from instep.errors import ProjectError
+from instep.errors import ProjectError, argument
 from instep.model import Deletes, Mode
 from instep.project.sections.tables import TableSettings
 from instep.schema.catalog.catalog import Column, Table
@@ -32,13 +32,14 @@ class TableMode:
         return self.cursor is not None or self.mode in ("cdc", "stream")
 
 
-def choose(table: Table, settings: TableSettings) -> TableMode:
-    """Return the way to sync an accepted table; raises ProjectError for settings that the table cannot follow."""
+def choose(table: Table, settings: TableSettings, *, new: bool = False) -> TableMode:
+    """Return the way to sync a table; raises ProjectError for settings that the table cannot follow. `new`: it is not
+    accepted yet, so that the project file can name its key without a change that waits."""
     if not (table.history or settings.history):
-        return _choice(table, settings)
-    if (refused := why_no_history(table, settings)) is not None:
+        return _choice(table, settings, new=new)
+    if (refused := why_no_history(table, settings, new=new)) is not None:
         raise refused
-    mode = _choice(table, settings)
+    mode = _choice(table, settings, new=new)
     return replace(mode, why=f"{mode.why}; every version is kept")
 
 
@@ -62,7 +63,7 @@ def is_partial(table: Table, settings: TableSettings) -> bool:
     return table_mode is not None and table_mode.partial
 
 
-def _choice(table: Table, settings: TableSettings) -> TableMode:
+def _choice(table: Table, settings: TableSettings, *, new: bool) -> TableMode:
     mode = settings.mode
     if mode == "stream":  # its connector knows what its cursor means, whatever the type
         key = ", ".join(table.key) or "none"
@@ -80,7 +81,7 @@ def _choice(table: Table, settings: TableSettings) -> TableMode:
     if mode == "upsert" and not table.key:
         raise ProjectError(
             f"table {table.path} has no primary key, so it cannot be synced by upsert",
-            hint=f'name one in the project file: tables: {{"{table.path}": {{key: [...]}}}}, or use full_refresh',
+            hint=f"{_name_key(table, new=new)}, or use full_refresh",
         )
     if mode == "cdc":
         return _logged(table, settings)
@@ -93,12 +94,18 @@ def _choice(table: Table, settings: TableSettings) -> TableMode:
     return TableMode(mode, cursor if mode != "full_refresh" else None, deletes, "set in the project file")
 
 
-def why_no_history(table: Table, settings: TableSettings) -> ProjectError | None:
+def _name_key(table: Table, *, new: bool) -> str:
+    if new:
+        return f'name one in the project file: tables: {{"{table.path}": {{key: [...]}}}}'
+    return f"name one: `instep table set-key {argument(table.path)} COLUMN`"
+
+
+def why_no_history(table: Table, settings: TableSettings, *, new: bool = False) -> ProjectError | None:
     """Return the error where versions of rows cannot be told apart or would be lost."""
     if not table.key:
         return ProjectError(
             f"table {table.path} has no primary key, so the versions of its rows cannot be distinguished",
-            hint=f'name one in the project file: tables: {{"{table.path}": {{key: [...]}}}}, or take out `history`',
+            hint=f"{_name_key(table, new=new)}, or take out `history`",
         )
     if settings.mode in ("append", "full_refresh"):
         return ProjectError(

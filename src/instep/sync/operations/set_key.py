@@ -55,7 +55,7 @@ class Rekeying:
     table: Table
     key: tuple[str, ...]
     own: bool
-    """True if it is the source's own key, so that nothing has to be chosen."""
+    """True if it is the key of the source or of the project file, so that no choice is recorded."""
     way: Way
     counts: KeyCount
     plan: Plan
@@ -120,20 +120,18 @@ def prepare(
 ) -> Rekeying:
     """Return what the change does; reads the key's columns on both sides and writes nothing.
 
-    Raises InstepError for a table or column that is not there, Blocked if the project file names the table's key, or
-    if something else about the table has to be decided first.
+    Raises InstepError for a table or column that is not there, Blocked if the project file names another key, or if
+    something else about the table has to be decided first.
     """
     setting = find_table(context, path)
     table, key = setting.table, tuple(columns)
-    if setting.settings.key:
-        raise Blocked(
-            f"instep.yml names the key of {path}: ({', '.join(setting.settings.key)})", hint=yaml(setting, key)
-        )
-    names = setting.sources_of(key)
+    names, of_file = setting.sources_of(key), tuple(setting.settings.key)
+    if of_file and of_file not in (key, names):
+        raise Blocked(f"instep.yml names the key of {path}: ({', '.join(of_file)})", hint=yaml(setting, key))
     counts = count_key(context, table, setting.source, key, names, engine or LocalEngine())
     state = context.destination.schema.state(destination_ref(table, context.naming))
     plan = _plan(context, setting, key, way if state is not None else "rekey")
-    own = setting.source.key == names
+    own = bool(of_file) or setting.source.key == names
     settles = tuple(setting.open("key."))
     retyped = tuple(setting.retyped(key))
     if way != "rekey":

@@ -70,7 +70,7 @@ def preview(context: SyncContext, *, count: bool = False, pauses: bool = False) 
     if pauses:
         pause_and_resume(context, detection, reviews)
     plan = make_plan(context, detection)
-    choices, refused = _choices(context, plan.after)
+    choices, refused = _choices(context, plan.after, detection.accepted)
     impacts = {}
     for ref in {s.table for s in plan.steps}:
         state = context.destination.schema.state(ref)
@@ -95,14 +95,14 @@ def preview(context: SyncContext, *, count: bool = False, pauses: bool = False) 
     )
 
 
-def _choices(context: SyncContext, accepted: Catalog) -> tuple[dict[Ref, TableMode], list[str]]:
+def _choices(context: SyncContext, accepted: Catalog, before: Catalog) -> tuple[dict[Ref, TableMode], list[str]]:
     """Return how tables are synced, and of those whose settings do not fit why a sync refuses them."""
     modes, refused = {}, []
     for table in accepted.tables:
         if table.retained:
             continue
         try:
-            modes[table.ref] = choose(table, context.settings(table))
+            modes[table.ref] = choose(table, context.settings(table), new=before.get(table.ref) is None)
         except ProjectError as error:
             if is_on(context.selection, table)[0]:
                 refused.append(f"a sync will refuse {table.path}: {error.message} ({error.hint})")
