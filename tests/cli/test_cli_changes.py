@@ -164,6 +164,8 @@ def test_who_answered_is_recorded(changed: Shop) -> None:
 def test_pausing_a_connection_stops_its_runs(shop: Shop) -> None:
     assert shop.ok("pause", "--reason", "migration").out == "paused shop\n"
     assert shop.ok("pause").out == "shop is already paused\n"
+    refused = shop.run("sync")
+    assert (refused.code, refused.err.splitlines()[-1]) == (3, "  `instep resume shop` ends it")
     said = shop.run("apply", "--yes")
     assert (said.code, "migration" in said.err, "instep resume shop" in said.err) == (3, True, True)
     assert "paused: the connection: migration" in shop.ok("status").out

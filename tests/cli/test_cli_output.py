@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from instep.cli.main import hoisted, main
+from instep.cli.render import live
 from instep.cli.screen import Screen, cell
 from instep.cli.text import folded, json_text
 from instep.errors import one_line, visible
@@ -37,6 +39,37 @@ def test_a_pipe_gets_no_ansi(shop: Shop) -> None:
     for words in (*READS, ("--help",), ("plan", "--help"), ("nonsense",), ("plan", "--nonsense")):
         said = shop.run(*words)
         assert not ANSI.search(said.out + said.err), words
+
+
+LONG = [
+    ("source test",), ("source discover",), ("destination test",), ("detect",), ("plan",), ("apply", "--yes"),
+    ("query", "select count(*) from range(10000000)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("words", LONG, ids=[words[0] for words in LONG])
+def test_a_command_that_may_take_long_shows_that_it_is_at_work(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, words: Sequence[str]
+) -> None:
+    monkeypatch.setattr(live, "_beat", lambda board, _: print(board.line(), file=sys.stderr))
+    command, *rest = words
+    assert f"  {command} is at work" in shop.ok(*command.split(), *rest).err
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(0.0, False), (0.5, True)])
+def test_a_terminal_shows_after_a_moment_that_a_command_is_at_work(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, shown: bool
+) -> None:
+    monkeypatch.setattr(live, "SILENT_SECONDS", 0.1)
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    with live.waiting():
+        time.sleep(seconds)
+    assert ("is at work" in terminal.getvalue()) == shown
 
 
 COLOURS: list[tuple[str, dict[str, str], Sequence[str], bool]] = [

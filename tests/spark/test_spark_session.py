@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from types import FunctionType
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,7 +17,15 @@ from instep.errors import SetupError
 from instep.spark import archive
 from instep.spark.jars import classpath
 from instep.spark.java import find_java
-from instep.spark.session import _cluster, _plain_cluster, configuration, local_master, start
+from instep.spark.session import (
+    PYSPARK_S,
+    _cluster,
+    _own_interrupts,
+    _plain_cluster,
+    configuration,
+    local_master,
+    start,
+)
 from instep.spark.settings import SparkSettings
 
 if TYPE_CHECKING:
@@ -83,6 +93,42 @@ try:
 except SetupError as error:
     print(error)
 """
+
+
+def test_ctrl_c_while_spark_starts_is_an_interrupt_and_no_error_of_spark() -> None:
+    """As pyspark does it: a handler that calls the JVM, from within the call that it interrupts."""
+
+    def asks_the_jvm(*_: object) -> None:
+        raise RuntimeError("the answer is another one's")
+
+    as_pyspark = FunctionType(asks_the_jvm.__code__.replace(co_name=PYSPARK_S), {"RuntimeError": RuntimeError})
+
+    def interrupted() -> None:
+        with _own_interrupts():
+            signal.signal(signal.SIGINT, as_pyspark)
+            signal.raise_signal(signal.SIGINT)
+
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+KEEPS = """
+import signal
+from instep.spark.session import start, stop
+from instep.spark.settings import SparkSettings
+before = signal.getsignal(signal.SIGINT)
+spark = start(SparkSettings(master="local[1]", driver_memory="512m"))
+print(signal.getsignal(signal.SIGINT) is before)
+stop(spark)
+"""
+
+
+@pytest.mark.slow
+def test_a_session_leaves_ctrl_c_to_the_process() -> None:
+    done = subprocess.run([sys.executable, "-c", KEEPS], capture_output=True, text=True, timeout=300)
+    assert done.stdout.split() == ["True"], done.stderr
 
 
 def test_connect_without_its_packages() -> None:

@@ -99,8 +99,9 @@ def test_a_preset(world: World, name: str) -> None:
         assert world.accepted("t_replaced").generation == (0 if name == "block_all" else 1)
         assert all(a in (R, I, T) for a in world.reviews().values())
     else:
-        with pytest.raises(Blocked, match="has been paused since"):
+        with pytest.raises(Blocked, match="has been paused since") as paused:
             world.evolve(found, ("*",))
+        assert paused.value.hint.startswith("see `instep changes show c-")
         assert world.schema("c_added") == "id int32!"
 
 

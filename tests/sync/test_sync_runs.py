@@ -349,7 +349,9 @@ def test_what_failed_runs_staged_is_removed(world: World) -> None:
         run_with(world, At("committing", stop))
     left = set(staged(world)) - set(live)
     assert len(left) == 1
-    assert world.store.runs.latest("shop").status == "cancelled"  # type: ignore[union-attr]
+    run = world.store.runs.latest("shop")
+    assert run is not None
+    assert (run.status, run.error) == ("cancelled", "interrupted: run the command again")
     world.sync()
     assert not left & set(staged(world))
     assert set(live) <= set(staged(world))

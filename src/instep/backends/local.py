@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from instep.sync.progress import Progress
 
     Watch = Callable[[], AbstractContextManager[Progress]]
+    Wait = Callable[[], AbstractContextManager[None]]
 
 
 class _Rehearsed(Exception):
@@ -45,8 +46,8 @@ class _Rehearsed(Exception):
 
 
 class LocalOperations:
-    def __init__(self, app: App, watch: Watch) -> None:
-        self.app, self.watch = app, watch
+    def __init__(self, app: App, watch: Watch, wait: Wait = nullcontext) -> None:
+        self.app, self.watch, self.wait = app, watch, wait
 
     def prepare(self, connection: str, request: Request) -> Preview:
         with self._work(connection, request) as work:
@@ -108,7 +109,7 @@ class LocalOperations:
 
     @contextmanager
     def _work(self, connection: str, request: Request) -> Iterator[Any]:
-        """Make the work of a request; one that moves rows is watched."""
+        """Make the work of a request; one that moves rows is watched, any other is waited for."""
         spec, engine = spec_for(request), None
         if spec.starts_engine:
             engine = self.app.engine(connection)
@@ -117,7 +118,8 @@ class LocalOperations:
         work: JobWork = work_of(spec)()
         work.app, work.at_project = self.app, True
         if not (work.moves_rows or work.rewrites):
-            yield work
+            with self.wait():
+                yield work
             return
         if work.moves_rows:
             work.engine = engine or self.app.engine(connection)
@@ -153,14 +155,15 @@ _ALL = 2**31 - 1
 class LocalBackend:
     """Answers from the project of this machine, and works in this process.
 
-    `watch` opens the display of progress; `notify_user` writes one line for the person who waits.
+    `watch` opens the display of progress, `wait` that of work that tells none; `notify_user` writes one line for the
+    person who waits.
     """
 
-    def __init__(self, app: App, watch: Watch, notify_user: Callable[[str], None]) -> None:
+    def __init__(self, app: App, watch: Watch, notify_user: Callable[[str], None], wait: Wait = nullcontext) -> None:
         self._app, self._is_closed = app, False
         self._notify = notify_user
         self.folder = app.project.root
-        self._operations = LocalOperations(app, watch)
+        self._operations = LocalOperations(app, watch, wait)
 
     @property
     def app(self) -> App:

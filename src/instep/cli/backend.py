@@ -100,9 +100,9 @@ def open_backend() -> Iterator[Backend]:
         yield open_remote()
         return
     from instep.backends.local import LocalBackend
-    from instep.cli.render.live import watched
+    from instep.cli.render.live import waiting, watched
 
-    with LocalBackend(open_app(), watched, say) as backend:
+    with LocalBackend(open_app(), watched, say, waiting) as backend:
         yield backend
 
 

@@ -11,12 +11,14 @@ import importlib
 import logging
 import os
 import re
+import signal
 import socket
 import sys
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from traceback import extract_tb
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
@@ -270,9 +272,10 @@ def _classic(settings: SparkSettings, conf: Mapping[str, str]) -> SparkSession:
     for key, value in conf.items():
         builder = builder.config(key, value)
     try:
-        if local and settings.quick:
-            _start_workers(conf)
-        session: SparkSession = builder.getOrCreate()
+        with _own_interrupts():
+            if local and settings.quick:
+                _start_workers(conf)
+            session: SparkSession = builder.getOrCreate()
         if not local:
             ship(session)
             wait_for_executors(session)
@@ -287,6 +290,28 @@ def _classic(settings: SparkSettings, conf: Mapping[str, str]) -> SparkSession:
         raise SetupError(f"Spark does not start on {settings.master}: {reason}", hint=CLUSTER_HINT) from error
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+PYSPARK_S = "signal_handler"
+"""Name of the function by which pyspark takes Ctrl-C."""
+
+
+@contextmanager
+def _own_interrupts() -> Iterator[None]:
+    """Let Ctrl-C raise KeyboardInterrupt, now and later: pyspark sets a handler that calls the JVM from within whatever
+    call it interrupts, which fails with an error of py4j instead."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    except Exception as error:
+        if any(frame.name == PYSPARK_S for frame in extract_tb(error.__traceback__)):
+            raise KeyboardInterrupt from error
+        raise
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _start_workers(conf: Mapping[str, str]) -> None:

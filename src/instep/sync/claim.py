@@ -6,15 +6,22 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from instep.crash import crashpoint
-from instep.errors import Blocked, InstepError, is_unreachable
+from instep.errors import Blocked, InstepError, argument, is_unreachable
 from instep.events import RunEnded, RunStarted
 from instep.logs import bound
-from instep.model import Run, TableRun
+from instep.model import Pause, Run, TableRun
 from instep.operations.values import RunKind, RunStatus
 from instep.redaction import error_line
 from instep.spans import span, tell
 from instep.store.work.runs import SYNCS, Heartbeat
 from instep.sync.context import SyncContext
+
+
+def resume_hint(connection: str, pause: Pause) -> str:
+    """Return what ends a pause: a decision, if a change has caused it."""
+    table = f" --table {argument('.'.join(filter(None, pause.table)))}" if pause.table else ""
+    command = f"`instep resume {argument(connection)}{table}`"
+    return f"see `instep changes show {pause.change}`, decide, then {command}" if pause.change else f"{command} ends it"
 
 
 @contextmanager
@@ -24,7 +31,7 @@ def claimed(context: SyncContext, kind: RunKind, *, paused_too: bool = False) ->
     if (paused := context.store.pauses.connection(context.name)) and not paused_too:
         raise Blocked(
             f"connection {context.name} has been paused since {paused.since:%Y-%m-%d %H:%M} UTC: {paused.reason}",
-            hint=f"see `instep changes list`, decide, then `instep resume {context.name}`",
+            hint=resume_hint(context.name, paused),
         )
     crashpoint("sync.claim.before")
     run = context.store.runs.claim(context.name, kind, context.who)
@@ -37,8 +44,7 @@ def claimed(context: SyncContext, kind: RunKind, *, paused_too: bool = False) ->
                     context.destination.lifecycle.check_writable()
                 yield run
         except BaseException as error:
-            text = str(error) if isinstance(error, InstepError) else error_line(error)
-            _end(context, run, status_by(error), text)
+            _end(context, run, status_by(error), text := _reason(error))
             if is_unreachable(error):
                 context.store.setups.record_result(context.name, text)
             raise
@@ -55,6 +61,12 @@ def _end(context: SyncContext, run: Run, status: RunStatus, error: str) -> None:
         if status == "done" and run.kind in SYNCS:
             context.store.setups.record_result(context.name, "")
             context.store.setups.reached(context.destination_name)
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted: run the command again"
+    return str(error) if isinstance(error, InstepError) else error_line(error)
 
 
 def status_by(error: BaseException) -> RunStatus:

@@ -19,6 +19,7 @@ from instep.spark.frames import FrameReader
 from instep.spark.types import arrow_type
 from instep.stage.spec import Chunk, InvalidValue, StageSpec, SystemColumns
 from instep.suggest import unknown_table
+from instep.sync.claim import resume_hint
 from instep.sync.context import SyncContext
 from instep.sync.detection.detect import detect
 from instep.sync.detection.filters import faulty_filters
@@ -59,8 +60,7 @@ def _table(context: SyncContext, path: str) -> Table:
         raise Blocked(f"table {path} is no longer in the source", hint="its rows are at the destination")
     if stopped := next((p for p in context.store.pauses.active(context.name) if p.table in (None, table.ref)), None):
         what = f"table {path}" if stopped.table else f"connection {context.name}"
-        hint = f"see `instep changes list`, decide, then `instep resume {context.name}`"
-        raise Blocked(f"{what} is paused: {stopped.reason}", hint=hint)
+        raise Blocked(f"{what} is paused: {stopped.reason}", hint=resume_hint(context.name, stopped))
     return table
 
 

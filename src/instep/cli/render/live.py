@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 HEARTBEAT = 10.0
 """Seconds between lines where no terminal is watching."""
+SILENT_SECONDS = 1.0
+"""Seconds for which a terminal may be silent before it shows that the command is at work."""
 SHOWN = 12
 """Tables shown at once: those at work first."""
 
@@ -155,6 +157,29 @@ def drawn(board: Board) -> Iterator[None]:
     finally:
         stop.set()
         thread.join()
+
+
+@contextmanager
+def waiting() -> Iterator[None]:
+    """Show that the command is at work, and for how long, while the block runs: on a terminal unless it ends soon,
+    elsewhere now and then."""
+    board, stop = Board(), threading.Event()
+    board.step(f"{options.command or 'the command'} is at work")
+    is_drawn = sys.stderr.isatty() and options.output != "json"
+    thread = threading.Thread(target=_draw_late if is_drawn else _beat, args=(board, stop), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _draw_late(board: Board, stop: threading.Event) -> None:
+    if stop.wait(SILENT_SECONDS):
+        return
+    with drawn(board):
+        stop.wait()
 
 
 def _beat(board: Board, stop: threading.Event) -> None:

@@ -33,7 +33,7 @@ from instep.sources.stream import Streams
 from instep.stage.files.writer import ChunkWriter
 from instep.stage.local import extract_locally
 from instep.stage.spec import Chunk, ChunkResult, StageSpec
-from instep.sync.claim import claimed
+from instep.sync.claim import claimed, resume_hint
 from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.detect import DetectionResult, detect
 from instep.sync.detection.filters import faulty_filters
@@ -125,7 +125,7 @@ def _check_kind(context: SyncContext, table: Table) -> None:
     path, anew = table.path, f"`instep backfill {argument(table.path)}` reads the whole table again"
     if paused := context.store.pauses.connection(context.name):
         why = f"connection {context.name} is paused: {paused.reason}"
-        raise _refused(path, why, f"see `instep changes list`, decide, then `instep resume {context.name}`")
+        raise _refused(path, why, resume_hint(context.name, paused))
     if isinstance(context.source, Streams):
         why = "a connector sends what has changed, once, and is not read by key"
         raise _refused(path, why, "`instep sync --full` lets it send everything again")
@@ -143,7 +143,7 @@ def _check_open(context: SyncContext, snapshot: Snapshot, detection: DetectionRe
     """Raise Blocked for a table that does not run now, or whose schema the next sync changes."""
     path, ref = read.table.path, read.table.ref
     if paused := context.store.pauses.tables(context.name).get(ref):
-        raise _refused(path, f"it is paused: {paused.reason}", f"decide, then `instep resume {context.name}`")
+        raise _refused(path, f"it is paused: {paused.reason}", resume_hint(context.name, paused))
     if why := waiting_tables(context, detection).get(ref):
         raise _refused(path, why, "see `instep changes list`")
     if why := {**faulty_filters(context, snapshot, [read]), **detection.denied}.get(ref):

@@ -10,6 +10,7 @@ import typer
 
 from instep.cli.arguments import Connection, OfConnection, TablePattern, examples
 from instep.cli.context import CHANGES, emit, fail, one_connection, open_app, say
+from instep.cli.render.live import waiting
 
 if TYPE_CHECKING:
     from instep.bootstrap import App
@@ -70,7 +71,7 @@ def check(
     """
     from instep.control.contracts import checked
 
-    with open_app() as app:
+    with open_app() as app, waiting():
         name = one_connection(app, connection)
         differences = checked(file, _catalog(app, name, recorded=recorded))
     breaches = [f for f in differences if f.breach]

@@ -16,6 +16,7 @@ from instep.cli.arguments import OfConnection, Table, examples
 from instep.cli.backend import open_backend
 from instep.cli.commands.set_up.log import line
 from instep.cli.context import emit, one_connection, open_app, options, say
+from instep.cli.render.live import waiting
 from instep.cli.text import text_of
 from instep.errors import InstepError, argument
 from instep.operations.queries.work import ListStatus
@@ -196,12 +197,12 @@ def query(
     from instep.sync.query import ask, write_rows
 
     if out is not None:
-        with open_app() as app:
+        with open_app() as app, waiting():
             count = write_rows(app.destination(destination), sql, out)
         emit({"file": str(out), "rows": count}, lambda screen: screen.print(f"{count:,} rows written to {out}"))
         return
     most = max(limit, JSON_ROWS) if options.output == "json" else limit
-    with open_app() as app:
+    with open_app() as app, waiting():
         answer = ask(app.destination(destination), sql, most)
     columns = _distinct(answer.columns)
     rows = [dict(zip(columns, row, strict=True)) for row in answer.rows]

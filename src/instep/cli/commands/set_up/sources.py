@@ -12,6 +12,7 @@ from instep.cli.arguments import DryRun, OfConnection, examples
 from instep.cli.backend import open_backend
 from instep.cli.commands.set_up.log import log, log_checks
 from instep.cli.context import confirm_change, emit, fail, open_app
+from instep.cli.render.live import waiting
 from instep.errors import ProjectError
 from instep.operations.queries.work import ListConnections
 from instep.operations.set_up.upgrade_source import UpgradeSourceRequest
@@ -52,14 +53,18 @@ def source_test(name: Source = None) -> None:
     with 4 if a sync would fail.
     """
     with open_app() as app:
-        _show_checks([*app.source(name).test(), *log_checks(app, name)])
+        with waiting():
+            checks = [*app.source(name).test(), *log_checks(app, name)]
+        _show_checks(checks)
 
 
 @destination.command("test", epilog=examples("instep destination test lake"))
 def destination_test(name: Destination = None) -> None:
     """Create, write, alter and drop a scratch table."""
     with open_app() as app:
-        _show_checks(app.destination(name).lifecycle.test())
+        with waiting():
+            checks = app.destination(name).lifecycle.test()
+        _show_checks(checks)
 
 
 @source.command(epilog=examples("instep source discover shop_pg --columns --output json"))
@@ -77,7 +82,7 @@ def discover(
     from instep.schema.selection.selection import patterns
 
     matching = patterns(match or ())
-    with open_app() as app:
+    with open_app() as app, waiting():
         discovery = app.source(name).discover()
     if matching:
         fitting = [table for table in discovery.catalog.tables if any(p.matches(table.path) for p in matching)]
