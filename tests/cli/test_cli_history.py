@@ -174,7 +174,10 @@ class TestLock:
 class TestPlanCheck:
     def test_everything_is_up_to_date(self, shop: Shop) -> None:
         shop.applied()
-        assert shop.run("plan", "--check").code == 2, "there is no lock file yet"
+        said = shop.run("plan", "--check")
+        assert said.code == 2, "there is no lock file yet"
+        assert said.err.endswith("`instep schema lock shop` writes the lock file: commit it\n")
+        assert shop.run("schema", "lock", "--check").err.endswith("writes the lock file: commit it\n")
         shop.ok("schema", "lock")
         assert shop.ok("plan", "--check").out.endswith("accepted schema and lock file are up to date\n")
         assert shop.json("plan", "--check")["behind"] == []
@@ -188,6 +191,7 @@ class TestPlanCheck:
         assert said.code == 2
         assert f"not accepted yet: {REMOVED}\nnot accepted yet: {ADDED}\n" in said.out
         assert "+  - {name: note, type: string}\n" in said.out
+        assert "a sync, or `instep apply`, accepts the changes" in said.err
         behind = shop.run("plan", "--check", "--output", "json").json["behind"]
         assert behind[:2] == [f"not accepted yet: {REMOVED}", f"not accepted yet: {ADDED}"]
         shop.ok("apply", "--yes")

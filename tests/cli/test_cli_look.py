@@ -218,6 +218,11 @@ REFUSED = [
 ]
 
 
+def test_a_table_that_is_not_there_is_not_explained_by_a_schema_that_is(shop: Shop) -> None:
+    shop.applied()
+    assert "schema" not in shop.run("query", "select * from shop.custmer").err
+
+
 @pytest.mark.sampled
 @pytest.mark.parametrize(("sql", "said"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
 def test_what_a_query_may_not_do(shop: Shop, sql: str, said: str) -> None:

@@ -179,6 +179,9 @@ def test_only_what_git_has_new(loaded: Shop, monkeypatch: pytest.MonkeyPatch) ->
     assert loaded.run("migration", "check", "sql", "--git-diff", "main").code == 0
     said = loaded.run("migration", "check", "--git-diff", "nowhere")
     assert (said.code, "fetch the base branch" in said.err) == (1, True)
+    monkeypatch.chdir("/")
+    said = loaded.run("migration", "check", "--git-diff", "main")
+    assert (said.code, "run it in a clone of the repository" in said.err) == (1, True)
 
 
 def test_the_connections_that_have_the_tables(shop: Shop) -> None:
@@ -200,7 +203,7 @@ def test_the_connections_that_have_the_tables(shop: Shop) -> None:
 WRONG = [
     ("nothing named", (), 1, "no migration is named"),
     ("no such file", ("none.sql",), 1, "none.sql: No such file"),
-    ("no such level", ("m.sql", "--fail-on", "some"), 64, "'some' is none of"),
+    ("no such level", ("m.sql", "--fail-on", "some"), 64, "'some' is not one of"),
     ("no such dialect", ("m.sql", "--dialect", "oracle"), 1, "the dialect 'oracle'"),
     ("another dialect", ("m.sql", "--dialect", "mysql", "-c", "shop"), 1, "speaks sqlite, not mysql"),
     ("before a detection", ("m.sql",), 1, "run `instep detect shop` first"),

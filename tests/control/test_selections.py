@@ -132,8 +132,8 @@ FILE = PROJECT.replace(
     "  tables: {main.t: {cursor: at}, main.table_1: {enabled: true}}",
 )
 REFUSED: list[tuple[str, str, str, str, str]] = [
-    ("the key", "off", "main.t.id", "main.t.id is in the key of its table", "hash it instead"),
-    ("the cursor", "off", "main.t.at", "is in the cursor of its table", "hash it instead"),
+    ("the key", "off", "main.t.id", "main.t.id is in the key of its table", "`instep selection off main.t`"),
+    ("the cursor", "off", "main.t.at", "is in the cursor of its table", "`instep selection off main.t`"),
     ("what the file says", "off", "main.table_1", "instep.yml:5: connections.shop.tables.main.table_1.enabled",
      '"main.table_1": {enabled: false}'),
     ("what the file excludes", "on", "main.gone", "instep.yml:4: connections.shop.exclude.tables.0",

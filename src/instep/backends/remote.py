@@ -123,7 +123,7 @@ class RemoteBackend:
         if len(names) > 1:
             raise ProjectError(
                 f"the server has {len(names)} connections: choose one",
-                hint=f"name it, or pass -c/--connection: {', '.join(names)}",
+                hint=f"name it as the command's CONNECTION or by -c (see --help): {', '.join(names)}",
             )
         if not names:
             raise ProjectError("the server has no connections that this key is for", hint="ask its admin")

@@ -200,7 +200,7 @@ class App:
         if len(names) > 1:
             raise ProjectError(
                 f"this project has {len(names)} connections: choose one",
-                hint=f"name it, or pass -c/--connection: {', '.join(names)}",
+                hint=f"name it as the command's CONNECTION or by -c (see --help): {', '.join(names)}",
             )
         return names[0]
 

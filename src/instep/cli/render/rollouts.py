@@ -100,7 +100,8 @@ def _show_members(out: Screen, rows: Sequence[Mapping[str, Any]]) -> None:
         return
     grid = Grid("connection", "wave", "status", "fit", "why", box=None, header_style="bold", padding=(0, 2, 0, 0))
     for row in rows:
-        why = row["error"] or "; ".join(row["findings"]) or row["why"]
+        planned = "" if row["status"] == "rolled_back" else row["why"]
+        why = row["error"] or "; ".join(row["findings"]) or planned
         fit = "" if row["fit"] == row["status"] else row["fit"]
         state = cell(status_word(row["status"]), _STYLES.get(row["status"], ""))
         grid.add_row(cell(row["connection"]), cell(row["wave"] or ""), state, cell(fit), cell(why))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from instep.control.reviews import answer
-from instep.errors import Blocked, InstepError
+from instep.errors import Blocked, InstepError, argument
 from instep.events import SelectionChanged
 from instep.model import Review
 from instep.operations.values import Answer, Verb
@@ -211,7 +211,11 @@ def check(place: SwitchedConnection, verb: Verb, target: SwitchTarget) -> None:
         section, entry, change = conflict
         raise Blocked(f"{place.line(section, entry)} says so of {target.path}", hint=f"change it there: {change}")
     if verb == "off":
-        _check_role(place, target, "switched off", "hash it instead, or switch the table off")
+        path = target.table.path if target.table else target.path
+        hint = f"switch its table off: `instep selection off {argument(path)}`"
+        if target.table and place.accepted.get(target.table.ref) is None:
+            hint += ", or hash the column in instep.yml"
+        _check_role(place, target, "switched off", hint)
     if verb == "hash":
         _check_hash(place, target)
 

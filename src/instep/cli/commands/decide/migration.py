@@ -86,9 +86,12 @@ def _git(*words: str) -> str:
     except FileNotFoundError:
         raise InstepError("git is not installed", hint="name the migration's files instead") from None
     if done.returncode:
-        messages = done.stderr.strip().splitlines()
+        [*_, message] = done.stderr.strip().splitlines() or ["failed"]
         raise InstepError(
-            f"git {words[0]}: {messages[-1] if messages else 'failed'}", hint="fetch the base branch first"
+            f"git {words[0]}: {message}",
+            hint="run it in a clone of the repository, or name the migration's files instead"
+            if "not a git repository" in message
+            else "fetch the base branch first",
         )
     return done.stdout
 

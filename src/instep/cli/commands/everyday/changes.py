@@ -100,7 +100,7 @@ def plan(
     if out is not None:
         say(f"wrote {out}; apply it with `instep apply {out}`")
     if check:
-        show_check(behind)
+        show_check(planned, behind)
     _fail_missing(planned.document.get("missing", ()), others=bool(planned.document.get("others")))
     if exit_code and planned.pending:
         raise fail(CHANGES)

@@ -14,7 +14,7 @@ import typer
 
 from instep.cli.arguments import Connection, Limit, OfConnection, examples
 from instep.cli.backend import open_backend
-from instep.cli.context import CHANGES, console, emit, fail, one_connection, open_app, options
+from instep.cli.context import CHANGES, console, emit, fail, one_connection, open_app, options, say
 from instep.cli.render.runs import show_plans
 from instep.errors import argument, one_line
 from instep.operations.queries.history import GetObjectHistory, GetSchema, ListEvents, ListPlans, ListRuns, ListVersions
@@ -299,6 +299,7 @@ def lock(
     data = {"connection": name, "file": str(file), "version": version.version, "label": version.label, "diff": lines}
     emit(data, lambda out: show_lock(out, lines, "" if check else f"{file} is {'written' if lines else 'up to date'}"))
     if check and lines:
+        _say_lock(name)
         raise fail(CHANGES)
 
 
@@ -310,12 +311,20 @@ def show_lock(out: Screen, lines: Sequence[str], done: str = "") -> None:
         out.write(done or "the lock file is up to date")
 
 
-def show_check(behind: Sequence[str]) -> None:
-    """End `plan --check`: what is behind, and exit code 2 if anything is."""
+def show_check(planned: Planned, behind: Sequence[str]) -> None:
+    """End `plan --check`: what is behind and how to go on, and exit code 2 if anything is."""
     if options.output == "table":
         show_lock(console(), behind, "" if behind else "accepted schema and lock file are up to date")
     if behind:
+        if planned.unaccepted and planned.begun:
+            say("a sync, or `instep apply`, accepts the changes that the policy applies or a person has approved")
+        _say_lock(planned.connection)
         raise fail(CHANGES)
+
+
+def _say_lock(connection: str) -> None:
+    if options.output == "table":
+        say(f"`instep schema lock {argument(connection)}` writes the lock file: commit it")
 
 
 def lock_lines(root: Path, document: dict[str, Any], here: str, *, retained: bool = True) -> list[str]:
