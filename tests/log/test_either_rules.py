@@ -47,6 +47,22 @@ def test_rows_of_a_quiet_table_become_versions(world: Followed) -> None:
     assert read == 0, "it is quiet again"
 
 
+def test_a_column_of_a_quiet_table_is_told_until_it_is_filled(world: Followed) -> None:
+    """The log has no row of it, so that the table is not loaded, and lacks the column's values all the same."""
+    world.loaded().sync()
+    world.run("ALTER TABLE t ADD COLUMN extra int DEFAULT 7")
+    told = "t.extra: rows that do not change keep NULL in it until"
+    for _ in range(3):
+        report = world.sync()
+        assert told in notes(report)
+        assert [t.read for t in report.tables if t.table[1] == "t"] == [0]
+    world.run("UPDATE t SET v = 9 WHERE id = 1")
+    assert told in notes(world.sync())
+    world.store.backfills.request("shop", (world.case.schema, "t"), column="extra")
+    assert told not in notes(world.sync())
+    assert world.differing() == {}
+
+
 @pytest.mark.sampled
 @pytest.mark.parametrize("column", ["v", "id"])
 def test_hashes_of_another_salt_are_made_anew(world: Followed, column: str) -> None:

@@ -392,7 +392,7 @@ class _Sync:
             silent, whole = self.unsent_tables(waiting), {load.table.ref for load in loaded if load.complete}
             if isinstance(self.follow, Streaming):
                 whole |= self.follow.completed_tables - {read.table.ref for read in silent}
-            remember_loaded(context, [*(load.read for load in loaded), *silent], whole)
+            remember_loaded(context, [*(load.read for load in loaded), *silent, *self.idle_reads(loaded)], whole)
             served = self.backfills_done(waiting, loaded)
             for backfill in waiting:
                 if backfill.number in served:
@@ -414,6 +414,14 @@ class _Sync:
             if any(b.table == read.table.ref for b in waiting):
                 self.outcome.note(f"{read.table.path}: the connector sent nothing of it, so its rows stay as they were")
         return silent
+
+    def idle_reads(self, loaded: Sequence[Load]) -> list[TableRead]:
+        """Return the reads of tables without a change in the log. Their rows lack the values of columns that have come
+        since, as those of loaded tables do."""
+        if isinstance(self.follow, Streaming):
+            return []
+        own = {load.table.ref for load in loaded}
+        return [read for ref, read in self.follow.idle_reads.items() if ref not in own]
 
     def backfills_done(self, waiting: Sequence[Backfill], loaded: Sequence[Load]) -> set[int]:
         """Return the numbers of the backfills that this run has done."""

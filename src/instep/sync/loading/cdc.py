@@ -49,6 +49,8 @@ class CdcSession:
     """True if the log has more than one pass could read."""
     saved: dict[Ref, str] = field(default_factory=dict)
     """Holds what was recorded, by accepted table."""
+    idle_reads: dict[Ref, TableRead] = field(default_factory=dict)
+    """Reads of the tables that some pass found without a change."""
     _state: LogState | None = None
     _trouble: InstepError | None = None
     _records: dict[Ref, str] = field(default_factory=dict)
@@ -220,6 +222,7 @@ class CdcSession:
         self._base[ref] = state.cursor if state else ""
         if not changed.keys and not followed.has_grown((_log(self._base[ref]) or {})["shape"]):
             self._idle.add(ref)
+            self.idle_reads[ref] = load.read
         scans = load.choice.deletes != "ignore" and not self.context.destination.capabilities.merges_requested
         return replace(load, complete=False, changed=changed, keys=scans)
 
