@@ -98,6 +98,27 @@ def test_every_way_of_loading_in_several_parts(postgres: Database, tmp_path: Pat
         assert len(world.rows("loose")) == 6
 
 
+def test_a_key_that_an_inheriting_table_repeats(postgres: Database, tmp_path: Path) -> None:
+    """As the PostgreSQL source has it: see tests/log/test_log_sync.py."""
+    with world_of(postgres, tmp_path) as world:
+        world.settings["c"] = cursor("v")
+        for name in ("c", "x"):
+            world.run(
+                f"CREATE TABLE {name} (id int PRIMARY KEY, v int NOT NULL)",
+                f"CREATE TABLE {name}_heir (PRIMARY KEY (id)) INHERITS ({name})",
+                f"INSERT INTO {name} VALUES (1, 1)",  # noqa: S608
+            )
+        world.sync()
+        world.run("INSERT INTO x_heir VALUES (1, 10)", "INSERT INTO c_heir VALUES (1, 10)")
+        errors = {t.table[1]: t.error for t in world.sync().tables}
+        for name in ("c", "x"):
+            assert "the key id, which the source does not guarantee, is not unique: 1 rows share it" in errors[name]
+            assert errors[f"{name}_heir"] == ""
+        world.run("UPDATE x_heir SET id = 5", "UPDATE c_heir SET id = 5")
+        assert set(world.statuses(world.sync()).values()) == {"done"}
+        assert world.differing() == {}
+
+
 FAULTY = {"bad": "1 / (id - 1) > 0", "slow": "md5(repeat('x', 300000000 + id)) > ''"}
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from instep.model import Check
-from instep.schema.catalog.catalog import Catalog
+from instep.schema.catalog.catalog import Catalog, Table
 from instep.schema.catalog.types import DataType
 from instep.schema.planning.projection import TableRead
 from instep.stage.spec import Chunk, Reader
@@ -162,12 +162,18 @@ class Definitions(Protocol):
 
 @runtime_checkable
 class WeakKeys(Protocol):
-    """A snapshot of a source in which several rows of a table may share its primary key."""
+    """A snapshot of a source in which several rows of a table may share its primary key, or have keys that differ there
+    and are equal once they have the column's type."""
 
-    @property
-    def weak_keys(self) -> frozenset[tuple[str, str]]:
-        """Return the tables whose primary key does not hold for all rows that a query of the table returns."""
+    def weak_key(self, table: Table) -> str:
+        """Return why the primary key of a table, which has one, may not hold for the rows that a read yields, in words
+        that follow `the key id,`; "" if it holds."""
         ...
+
+
+NOT_GUARANTEED = "which the source does not guarantee"
+ANOTHER_FORM = "whose values may differ at the source in their form alone"
+"""Reasons for a weak key."""
 
 
 @runtime_checkable

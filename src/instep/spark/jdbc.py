@@ -193,6 +193,11 @@ class JdbcConnection:
                 return ()
             return tuple(result.getString(n + 1) for n in range(result.getMetaData().getColumnCount()))
 
+    def rows(self, sql: str, columns: int, timeout: float = 0) -> list[tuple[str | None, ...]]:
+        """Return all rows of a query of so many columns, as texts."""
+        with self._statement(sql, 0, timeout) as statement:
+            return self.table(statement.executeQuery(), columns)
+
     def batches(self, sql: str, forms: Sequence[Form], fetch: int, timeout: float = 0) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a query in batches of up to `fetch`, while they are fetched."""
         self.raw.setAutoCommit(False)  # drivers that hold whole results otherwise

@@ -165,7 +165,8 @@ class JdbcDialect:
     all are read as text. `allowed` are the driver's options that a project may set, in lower case; without any, all
     may be that do not look dangerous. `connect` is the option for the time of a login: its name, and how many of its
     units are a second. `given` are options that are set unless the project sets them. `moment` makes a text of
-    a date or a moment in the database, where the driver makes NULL of some."""
+    a date or a moment in the database, where the driver makes NULL of some. `enforces_keys`: primary keys are unique;
+    some databases only write them down."""
 
     driver: str = ""
     url: str = ""
@@ -180,6 +181,7 @@ class JdbcDialect:
     allowed: frozenset[str] = frozenset()
     connect: tuple[str, int] | None = None
     given: Mapping[str, str] = field(default_factory=dict)
+    enforces_keys: bool = False
 
 
 def _names(text: str) -> frozenset[str]:
@@ -203,7 +205,7 @@ _SNOWFLAKE = {
 DIALECTS: Mapping[str, JdbcDialect] = {
     "postgresql": JdbcDialect(
         "org.postgresql.Driver", f"jdbc:postgresql:{_SERVER}", 5432, "public", "text", "postgres",
-        keys_by_schema=True, connect=("connectTimeout", 1),
+        keys_by_schema=True, connect=("connectTimeout", 1), enforces_keys=True,
         given={"password": "", "sslcert": ""},  # without them the driver takes those of ~/.pgpass and ~/.postgresql
         allowed=_names(
             "ssl sslmode sslrootcert sslcert sslkey sslpassword sslnegotiation channelbinding gssencmode "
@@ -215,7 +217,7 @@ DIALECTS: Mapping[str, JdbcDialect] = {
     "mysql": JdbcDialect(
         "com.mysql.cj.jdbc.Driver", f"jdbc:mysql:{_SERVER}", 3306, "", "text", "mysql", backslash=True,
         connect=("connectTimeout", 1000), given={"useCursorFetch": "true", **_MYSQL_GIVEN},
-        moment=_MOMENT_AS_CHAR,
+        moment=_MOMENT_AS_CHAR, enforces_keys=True,
         allowed=_names(
             "sslmode tlsversions tlsciphersuites connecttimeout sockettimeout tcpkeepalive usecursorfetch "
             "useserverprepstmts "
@@ -227,6 +229,7 @@ DIALECTS: Mapping[str, JdbcDialect] = {
     "mariadb": JdbcDialect(
         "org.mariadb.jdbc.Driver", f"jdbc:mariadb:{_SERVER}", 3306, "", "text", "mysql", backslash=True,
         connect=("connectTimeout", 1000), given=_MYSQL_GIVEN, moment=_MOMENT_AS_CHAR,
+        enforces_keys=True,
         allowed=_names(
             "sslmode serversslcert enabledsslprotocolsuites connecttimeout sockettimeout tcpkeepalive "
             "useserverprepstmts tinyint1isbit yearisdatetype connectiontimezone timezone usecompression "
@@ -249,7 +252,7 @@ DIALECTS: Mapping[str, JdbcDialect] = {
     "sqlserver": JdbcDialect(
         "com.microsoft.sqlserver.jdbc.SQLServerDriver",
         "jdbc:sqlserver://{host}:{port};databaseName={database}", 1433, "dbo", "text", "tsql",
-        connect=("loginTimeout", 1),
+        connect=("loginTimeout", 1), enforces_keys=True,
         allowed=_names(
             "databasename database encrypt trustservercertificate hostnameincertificate servercertificate truststore "
             "truststorepassword truststoretype instancename applicationname applicationintent logintimeout "
@@ -275,12 +278,13 @@ DIALECTS: Mapping[str, JdbcDialect] = {
         ),
     ),
     "h2": JdbcDialect(
-        "org.h2.Driver", "jdbc:h2:tcp:" + _SERVER, 9092, "PUBLIC", "text", "",
+        "org.h2.Driver", "jdbc:h2:tcp:" + _SERVER, 9092, "PUBLIC", "text", "", enforces_keys=True,
         allowed=_names("mode ifexists access_mode_data schema database_to_upper case_insensitive_identifiers "
                        "network_timeout time_zone"),
     ),
     "derby": JdbcDialect(
-        "", f"jdbc:derby:{_SERVER}", 1527, "APP", "escape", "", allowed=_names("create ssl territory"),
+        "", f"jdbc:derby:{_SERVER}", 1527, "APP", "escape", "", enforces_keys=True,
+        allowed=_names("create ssl territory"),
     ),
     "sqlite": JdbcDialect(
         "org.sqlite.JDBC", "jdbc:sqlite:{database}", 0, "main", "text", "sqlite", untyped=True,

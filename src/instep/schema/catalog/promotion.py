@@ -81,6 +81,14 @@ def widens(a: DataType, b: DataType) -> bool:
     return _sorted(promote(a, b)) == _sorted(b)
 
 
+def keeps_apart(a: DataType, b: DataType) -> bool:
+    """Return whether values of `a` that differ are different values of `b`, if they are values of it: as a number,
+    `01` is `1`. Of an array only the elements are compared, where a database may tell its bounds apart."""
+    if isinstance(a, Array | Struct):
+        return False
+    return widens(a, b) or (type(a) is type(b) and not isinstance(a, Float))
+
+
 def narrows(a: DataType, b: DataType) -> bool:
     """Return whether every value of `b` is a value of `a`."""
     return widens(b, a)

@@ -21,13 +21,16 @@ from instep.project.sections.values import as_text
 from instep.schema.catalog.catalog import Catalog, Column, Table, fingerprint
 from instep.schema.catalog.types import DataType
 from instep.schema.planning.projection import ColumnRead, TableRead
-from instep.sources.base import CursorBounds, CursorRange, Discovery, WholeCatalog
+from instep.sources.base import NOT_GUARANTEED, CursorBounds, CursorRange, Discovery, WholeCatalog
 from instep.sources.jdbc.catalog import tables
 from instep.sources.jdbc.config import JdbcConfig
 from instep.sources.jdbc.read import JdbcQuery, JdbcReader, conditions, part_column
 from instep.sources.jdbc.sql import Sql, cursor_column, filter_fault
 from instep.sources.jdbc.types import query_type
+from instep.sources.mysql.catalog import BORROWING
+from instep.sources.postgres.catalog import PARENTS
 from instep.sources.query import differing, digest, filters, moved_back, source_columns
+from instep.sources.sqlite.types import untyped_key
 from instep.spark.jdbc import JdbcConnection, connect
 from instep.stage.spec import Chunk, SourceLimits
 
@@ -45,6 +48,8 @@ _TLS = {
 }
 """By subprotocol: the option that asks for TLS, and its values that insist on it."""
 _TRIED = 200
+_WEAK_KEYS = {"postgresql": PARENTS, "mysql": BORROWING, "mariadb": BORROWING}
+"""By subprotocol: the query for the tables whose primary keys do not hold, in databases that enforce them."""
 
 
 def checks(config: JdbcConfig, connection: JdbcConnection, discovery: Discovery) -> list[Check]:
@@ -199,6 +204,28 @@ class JdbcSnapshot:
     def _texts(self, sql: str, doing: str) -> tuple[str | None, ...]:
         with self.connection.describing(doing):
             return self.connection.texts(sql, self.config.query_timeout)
+
+    def weak_key(self, table: Table) -> str:
+        """Return why the key is weak: the database only writes it down, or compares values of any type."""
+        if self.config.dialect.untyped:
+            return untyped_key(table)
+        if not self.config.dialect.enforces_keys or self._weak is None or table.ref in self._weak:
+            return NOT_GUARANTEED
+        return ""
+
+    @cached_property
+    def _weak(self) -> frozenset[tuple[str, str]] | None:
+        """The tables whose keys do not hold; None where a server that only speaks the protocol cannot tell them."""
+        if self.config.kind not in _WEAK_KEYS:
+            return frozenset()
+        try:
+            with self.connection.describing("asking which keys hold"):
+                rows = self.connection.rows(_WEAK_KEYS[self.config.kind], 2, self.config.query_timeout)
+        except SourceLost:
+            raise
+        except ReadError:
+            return None
+        return frozenset((str(schema), str(name)) for schema, name in rows)
 
     @property
     def dialect(self) -> str:

@@ -49,6 +49,11 @@ _QUERIES = (
     " FROM information_schema.views WHERE {where} AND view_definition <> ''"
 )
 _HALVES = ", ".join(f"BIT_XOR(CAST(CONV(SUBSTR(h, {at}, 16), 16, 10) AS UNSIGNED))" for at in (1, 17))
+BORROWING = (
+    "SELECT table_schema, table_name FROM information_schema.tables"
+    " WHERE engine IN ('MRG_MyISAM', 'FEDERATED', 'CONNECT', 'SPIDER')"
+)
+"""Query for the tables whose rows are those of other tables."""
 Ref = tuple[str, str]
 Row = tuple[Any, ...]
 
@@ -200,6 +205,12 @@ def has_snapshots(connection: pymysql.Connection[Any], ref: Ref) -> bool:
     of_table = f"table_schema = {schema} AND table_name = {table}"
     engines = run(connection, f"SELECT engine FROM information_schema.tables WHERE {of_table}")  # noqa: S608
     return [str(engine).lower() for (engine,) in engines] == ["innodb"]
+
+
+@translated_errors()
+def borrowing_tables(connection: pymysql.Connection[Any], config: MySqlSourceSection) -> frozenset[Ref]:
+    """Return the tables that show rows of others: their keys are written down, and nothing enforces them."""
+    return frozenset((str(s), str(n)) for s, n in run(connection, f"{BORROWING} AND {where(config)}"))
 
 
 def _denied(ref: Ref, rows: Sequence[Row]) -> dict[tuple[str, ...], str]:

@@ -20,19 +20,21 @@ from contextlib import contextmanager
 from dataclasses import replace
 from decimal import Decimal as Number
 from decimal import InvalidOperation
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from instep.errors import InstepError, ReadError
 from instep.model import Check, LogNames
 from instep.project.sections.databases import MySqlSourceSection
 from instep.project.sections.reach import VERIFY
-from instep.schema.catalog.catalog import Catalog, Column
+from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import Boolean, DataType, Date, Decimal, Float, Int, String, Timestamp, TimestampTz
 from instep.schema.planning.projection import TableRead
-from instep.sources.base import CursorBounds, CursorRange, Discovery
+from instep.sources.base import NOT_GUARANTEED, CursorBounds, CursorRange, Discovery
 from instep.sources.log import ChangeLog
 from instep.sources.mysql.binlog.log import MySqlLog
 from instep.sources.mysql.catalog import (
+    borrowing_tables,
     has_snapshots,
     read_catalog,
     read_fingerprint,
@@ -188,6 +190,15 @@ class MySqlSnapshot:
                     raise
                 return str(error.args[-1])
         return ""
+
+    def weak_key(self, table: Table) -> str:
+        """Return why the key is weak: tables that show rows of others do not keep it unique."""
+        return NOT_GUARANTEED if table.ref in self._borrowing else ""
+
+    @cached_property
+    def _borrowing(self) -> frozenset[tuple[str, str]]:
+        with translated(self.config, f"{self.config.place}, reading its schema"):
+            return borrowing_tables(self._connection, self.config)
 
     def changed_tables(self, catalog: Catalog) -> frozenset[tuple[str, str]]:
         return differing(catalog, self.discover().catalog)

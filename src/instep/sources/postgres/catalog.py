@@ -24,6 +24,11 @@ VERSION = "1"
 """Part of each fingerprint: raise it when the mapping of types changes, so that catalogs are read again."""
 
 KINDS = {"r": "table", "p": "table", "v": "view", "m": "materialized_view", "f": "foreign"}
+PARENTS = """
+SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind = 'r' AND c.oid IN (SELECT inhparent FROM pg_inherits)
+"""
+"""Query for the tables that others inherit from."""
 
 _TABLES = """
 WITH RECURSIVE domain(oid, base, typmod) AS (

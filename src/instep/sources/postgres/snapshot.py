@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from instep.errors import ReadError
 from instep.project.sections.databases import PostgresSourceSection
-from instep.schema.catalog.catalog import Catalog, Column
+from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import DataType
 from instep.schema.planning.projection import ColumnRead, TableRead
-from instep.sources.base import CursorBounds, CursorRange, Discovery
-from instep.sources.postgres.catalog import Names, read_catalog, read_fingerprint
+from instep.sources.base import NOT_GUARANTEED, CursorBounds, CursorRange, Discovery
+from instep.sources.postgres.catalog import PARENTS, Names, read_catalog, read_fingerprint
 from instep.sources.postgres.chunks import (
     HeapStorage,
     bounds_statement,
@@ -45,10 +45,6 @@ LANE = "snapshot"
 TOGETHER = 100
 """Tables that are looked up with one statement."""
 Found = TypeVar("Found")
-_PARENTS = """
-SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE c.relkind = 'r' AND c.oid IN (SELECT inhparent FROM pg_inherits)
-"""
 
 
 class PostgresSnapshot:
@@ -206,11 +202,15 @@ class PostgresSnapshot:
                     return {}
         return definitions_of
 
+    def weak_key(self, table: Table) -> str:
+        """Return why the key is weak: in tables that others inherit from it holds in each, and not for the rows of
+        all."""
+        return NOT_GUARANTEED if table.ref in self._parents else ""
+
     @cached_property
-    def weak_keys(self) -> frozenset[tuple[str, str]]:
-        """Return the tables that others inherit from: a key holds in each of them, and not for the rows of all."""
+    def _parents(self) -> frozenset[tuple[str, str]]:
         with translated(self._config):
-            found = self._ask(lambda: self._connection.execute(_PARENTS.encode()).fetchall())
+            found = self._ask(lambda: self._connection.execute(PARENTS.encode()).fetchall())
         return frozenset((schema, name) for schema, name in found)
 
     @property

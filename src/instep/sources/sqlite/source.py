@@ -20,7 +20,7 @@ from functools import cached_property
 from instep.errors import InstepError, ReadError
 from instep.model import Check
 from instep.project.sections.sources import SqliteSourceSection
-from instep.schema.catalog.catalog import Catalog, Column
+from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import Binary, DataType, Date, Decimal, Float, Int, Time, Timestamp, TimestampTz
 from instep.schema.planning.projection import TableRead
 from instep.sources.base import CursorBounds, CursorRange, Discovery
@@ -46,7 +46,7 @@ from instep.sources.sqlite.connect import (
     written_at,
 )
 from instep.sources.sqlite.read import SqliteReader, text
-from instep.sources.sqlite.types import query_type
+from instep.sources.sqlite.types import query_type, untyped_key
 from instep.stage.spec import Chunk
 
 _DAY = "[0-9][0-9][0-9][0-9]-[0-1][0-9]-[0-3][0-9]"
@@ -223,6 +223,11 @@ class SqliteSnapshot:
     def versions(self, reads: Sequence[TableRead], before: Mapping[tuple[str, str], str]) -> dict[tuple[str, str], str]:
         """Return when the file was written for each table; a view may look at the clock."""
         return {r.source.ref: self._written for r in reads if self._written and r.source.kind == "table"}
+
+    def weak_key(self, table: Table) -> str:
+        """Return why the key is weak unless it is made of whole numbers: SQLite compares the values that it was given,
+        so that a text and its bytes, or two texts of one moment, are two keys."""
+        return untyped_key(table)
 
     @property
     def reason_not_repeatable(self) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 
+from instep.schema.catalog.catalog import Table
 from instep.schema.catalog.types import (
     MAX_PRECISION,
     Binary,
@@ -25,6 +26,7 @@ from instep.schema.catalog.types import (
     TimestampTz,
     Uuid,
 )
+from instep.sources.base import ANOTHER_FORM
 
 _DECLARED = re.compile(r"\s*([^()]*?)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)\s*(.*?))?\s*", re.DOTALL)
 _NAMED: dict[str, DataType] = {
@@ -78,6 +80,12 @@ def _by_affinity(name: str, length: int | None) -> tuple[DataType, str]:
     if any(part in name for part in ("REAL", "FLOA", "DOUB")):
         return Float(64), ""
     return String(), f"{name} says nothing about its values, kept as text" if name else "no declared type, kept as text"
+
+
+def untyped_key(table: Table) -> str:
+    """Return why a key is weak whose columns may hold values of any type; "" for whole numbers, of which nothing else
+    passes for one."""
+    return ANOTHER_FORM if any(c.key and not isinstance(c.type, Int) for c in table.columns) else ""
 
 
 def query_type(kind: DataType) -> DataType:

@@ -46,7 +46,7 @@ from instep.sync.loading.engine import Engine, at_the_end
 from instep.sync.loading.load_table import Staged, verify
 from instep.sync.loading.plan_loads import blocked_types, on_invalid_value_of
 from instep.sync.loading.results import RunOutcome, RunScope
-from instep.sync.loading.table_load import Load, has_weak_key
+from instep.sync.loading.table_load import Load, weak_key
 from instep.sync.loading.task_specs import stage_columns
 from instep.sync.progress import Progress, reading
 from instep.sync.schema_changes.apply import backfill_of
@@ -222,7 +222,7 @@ class BackfillWork:
             path=table.path,
             holds=blocked_types(context, detection).get(table.ref, {}),
         )
-        weak = has_weak_key(read, snapshot)
+        weak = weak_key(read, snapshot)
         load = Load(number, read, ref, choose(table, settings), "merge", folder=folder, weak_key=weak)
         return _RunningBackfill(pending, load, spec, ref)
 
@@ -274,7 +274,7 @@ class BackfillWork:
 
     def _fill(self, work: _RunningBackfill, staged: Staged) -> BackfillResult:
         context, pending = self.context, work.pending
-        if work.load.declared:
+        if work.load.unsure_key:
             check_unique(self.engine, work.load, work.spec, staged.files)
         for backfill in pending.backfills:
             context.store.backfills.start(backfill.number, self.run.id)

@@ -1,4 +1,4 @@
-"""Check that a declared key is unique, because rows that share it would be loaded as one."""
+"""Check that a key is unique that is not sure to be, because rows that share it would be loaded as one."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def check_unique(engine: Engine, load: Load, spec: StageSpec, *parts: Sequence[S
             shared = max(shared, count_keys(engine, Scan(StagedKeys(spec, key), chunks)).duplicates)
     if shared:
         raise StageError(
-            f"table {load.table.path}: the key {', '.join(load.table.key)}, which the source does not guarantee, is "
-            f"not unique: {shared:,} rows share it with another row, and would be lost",
+            f"table {load.table.path}: the key {', '.join(load.table.key)}, {load.unsure_key}, is not unique: "
+            f"{shared:,} rows share it with another row, and would be lost",
             hint=f"`instep table set-key {argument(load.table.path)} KEY` gives it another one, as does `key` in "
             "instep.yml; a table without any is refreshed as a whole",
         )

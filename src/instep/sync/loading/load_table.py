@@ -212,7 +212,7 @@ def _commit(
     context: SyncContext, engine: Engine, load: Load, staged: Staged, run: Run, progress: Progress
 ) -> TableResult:
     begun = time.monotonic()
-    if load.declared and staged.every:
+    if load.unsure_key and staged.every:
         check_unique(engine, load, _spec(staged), staged.files, () if load.asks else staged.keys)
     commit = Commit(run.id, run.fence, load.cursor, table_fingerprint(load.table))
     crashpoint("sync.commit.before")

@@ -13,10 +13,10 @@ from instep.destinations.base import LoadOutcome, LoadState, Ref
 from instep.errors import Blocked, argument
 from instep.project.sections.tables import TableSettings
 from instep.schema.catalog.catalog import Table
-from instep.schema.catalog.promotion import same_order
+from instep.schema.catalog.promotion import keeps_apart, same_order
 from instep.schema.planning.overflow import dropped_extras
 from instep.schema.planning.projection import DESELECTED, ColumnRead, LoadedColumn, TableRead, deselected_columns
-from instep.sources.base import CursorRange, Snapshot, WeakKeys
+from instep.sources.base import ANOTHER_FORM, NOT_GUARANTEED, CursorRange, Snapshot, WeakKeys
 from instep.sources.log import ChangedKeys, ChangeLog
 from instep.sources.stream import TableCounts
 from instep.stage.spec import InvalidValue
@@ -38,7 +38,7 @@ class Load:
     the snapshot was taken, in microseconds since 1970 UTC. `counts`: the operations that a stream has sent.
     `backfills`: the backfills that waited when it was planned, by number and time: what is asked for later it does not
     serve. `one_moment`: its keys are those of the very moment of its rows. `proof`: see `UnchangedTables`.
-    `weak_key`: the source's primary key does not hold for all rows that it returns."""
+    `weak_key`: why the source's primary key may not hold for the staged rows, "" if it does."""
 
     number: int
     read: TableRead
@@ -64,7 +64,7 @@ class Load:
     backfills: frozenset[tuple[int, datetime]] = frozenset()
     one_moment: bool = True
     proof: str = ""
-    weak_key: bool = False
+    weak_key: str = ""
 
     def count_unread(self, outcome: LoadOutcome) -> int:
         """Return how many rows the source has below the cursor that the destination has not, or as deleted only. What a
@@ -88,11 +88,13 @@ class Load:
         return self.read.table
 
     @property
-    def declared(self) -> bool:
-        """True if the source does not guarantee the key: only the settings or a person declare it, or it is weak."""
+    def unsure_key(self) -> str:
+        """Why rows may share the key: only the settings or a person declare it, or it is weak; "" if none do."""
+        if not self.table.key:
+            return ""
         guaranteed = set(self.read.source.key)
         read = {c.source.name for c in self.read.columns if c.column.key and c.source is not None}
-        return bool(self.table.key) and (self.weak_key or not (guaranteed and guaranteed <= read))
+        return self.weak_key if guaranteed and guaranteed <= read else NOT_GUARANTEED
 
     @property
     def versioned(self) -> bool:
@@ -161,7 +163,7 @@ def plan_load(
         choice,
         "overwrite",
         one_moment=getattr(snapshot, "one_moment", True),
-        weak_key=has_weak_key(read, snapshot),
+        weak_key=weak_key(read, snapshot),
     )
     if choice.cursor is not None:
         load = _with_cursor(load, choice.cursor, settings, state, snapshot, start=start, full=full, noted=noted)
@@ -175,9 +177,15 @@ def plan_load(
     return load
 
 
-def has_weak_key(read: TableRead, snapshot: Snapshot) -> bool:
-    """Return whether several rows of the table may share its primary key."""
-    return bool(read.source.key) and isinstance(snapshot, WeakKeys) and read.source.ref in snapshot.weak_keys
+def weak_key(read: TableRead, snapshot: Snapshot) -> str:
+    """Return why several rows of the table may have the same key once they are staged, though the source has a primary
+    key; "" if they cannot, or it has none."""
+    if not read.source.key:
+        return ""
+    if isinstance(snapshot, WeakKeys) and (why := snapshot.weak_key(read.source)):
+        return why
+    pairs = ((c.source, c.column) for c in read.columns if c.column.key and c.source is not None)
+    return "" if all(keeps_apart(source.type, column.type) for source, column in pairs) else ANOTHER_FORM
 
 
 def _reread(load: Load) -> list[str]:
