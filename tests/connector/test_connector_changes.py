@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from connector_world import CHECKPOINT, ConnectorWorld, MakeConnector, Step, upserts
+from connector_world import AGAIN, CHECKPOINT, ConnectorWorld, MakeConnector, Step, upserts
 from instep.control.reviews import answer
 from instep.errors import InstepError, ReadError
 from instep.sync.progress import Silent
@@ -138,6 +138,24 @@ def test_a_key_that_changes_needs_a_decision_and_all_rows_again(world: Connector
         assert world.statuses(world.play()) == {"t": "done"}
     assert world.rows("t", "id", "part", "a") == [(1, 1, "x"), (1, 2, "y")]
     assert world.store.backfills.waiting("shop") == []
+
+
+def test_a_key_that_comes_and_goes_again_is_told_of_until_all_rows_have_come(make_connector: MakeConnector) -> None:
+    """What waited for a decision about the key is taken by its content, as the rows of before are not."""
+    keyless = [{"table": "t", "columns": {"id": "LONG"}}]
+    world = make_connector(declared=keyless)
+    world.play(*upserts("t", {"id": 1, "a": "x"}), CHECKPOINT)
+    world.declared = KEY
+    assert world.statuses(world.play(*upserts("t", {"id": 2, "a": "y"}), CHECKPOINT)) == {"t": "paused"}
+    world.declared = keyless
+    report = world.play(*upserts("t", {"id": 2, "a": "y"}), CHECKPOINT)
+    assert world.statuses(report) == {"t": "done"}
+    [told] = [note for note in report.notes if "may differ until the next sync" in note]
+    assert told.startswith("t may differ")
+    assert told.endswith("was missing and is back")
+    assert world.play(CHECKPOINT).notes == (AGAIN,)
+    assert world.rows("t", "id", "a") == [(1, "x"), (2, "y")]
+    assert world.play(CHECKPOINT).notes == ()
 
 
 @pytest.mark.sampled

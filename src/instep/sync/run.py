@@ -34,7 +34,7 @@ from instep.sync.detection.version_deadline import check_version
 from instep.sync.housekeeping import PASSES, discard, forget_dropped, forget_old_names, free_full_disk
 from instep.sync.loading.backfill import BackfillWork
 from instep.sync.loading.cdc import CdcSession
-from instep.sync.loading.connector_stream import Streaming, scope_of_stream
+from instep.sync.loading.connector_stream import Streaming, scope_of_stream, tables_still_waiting
 from instep.sync.loading.engine import Engine, OnSpark
 from instep.sync.loading.load_table import TableResult
 from instep.sync.loading.load_tables import Loading
@@ -111,6 +111,8 @@ def sync(
         maintain_loaded(work.context, run, work.outcome, engine, work.progress)
     done = work.outcome
     for _, _, text in incomplete_columns(context):
+        done.note(text)
+    for text in tables_still_waiting(context) if streams else ():
         done.note(text)
     if not tables:
         done.note("no tables selected: the source shows this user no table that is selected")

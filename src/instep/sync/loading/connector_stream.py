@@ -52,6 +52,14 @@ def tables_to_resend(context: SyncContext) -> frozenset[Ref]:
     return frozenset((whole_tables(context).keys() & read) - paused)
 
 
+def tables_still_waiting(context: SyncContext) -> Iterator[str]:
+    """Yield one sentence a table that a run leaves waiting for all of its rows: what it has until then may differ, as
+    rows without a key do that came while a key was under review."""
+    reasons = {b.table: b.why for b in context.store.backfills.waiting(context.name)}
+    for ref in sorted(tables_to_resend(context)):
+        yield f"{_path(ref)} may differ until the next sync, which has all of its rows sent again: {reasons[ref]}"
+
+
 def scope_of_stream(context: SyncContext, scope: RunScope, outcome: RunOutcome, *, from_start: bool) -> RunScope:
     """Return what a run is about that sends some tables anew. Where tables share a state but any of them can begin
     again, the others are read on beside these, so that the state that they share can be saved."""
