@@ -89,6 +89,11 @@ def test_an_unknown_connection_names_the_near_one(place: Place) -> None:
     place.write(GOOD, {"PG_PASSWORD": "x"}).run("sync", "sohp").is_error(1, "unknown connection 'sohp'", "shop")
 
 
+def test_a_table_in_the_place_of_a_connection_is_told_to_be_named_by_an_option(place: Place) -> None:
+    told = place.write(GOOD, {"PG_PASSWORD": "x"}).run("sync", "public.orders")
+    told.is_error(1, "unknown connection 'public.orders'", "instep sync --table public.orders")
+
+
 NOT_PLANS = [
     ("no json", "plan it"),
     ("empty", ""),

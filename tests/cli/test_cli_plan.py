@@ -220,7 +220,7 @@ def test_which_connection_has_to_be_said_if_there_are_two(shop: Shop) -> None:
     shop.folder.joinpath("instep.yml").write_text(text + "  twin: {source: db, destination: lake}\n")
 
     def refused(said: Said) -> bool:
-        return said.code == 1 and "-c/--connection: shop, twin" in said.err
+        return said.code == 1 and "CONNECTION or by -c (see --help): shop, twin" in said.err
 
     assert refused(shop.run("plan"))
     assert refused(shop.run("apply", "--yes"))

@@ -157,3 +157,18 @@ def test_what_is_hashed_no_more_is_open_until_its_table_is_read(
     shop.ok("sync")
     [status] = shop.json("status")["connections"]
     assert (status["backfills"], status["reselected"], shop.run("verify").code) == ([], [], 0)
+
+
+def test_a_plan_tells_what_the_next_sync_reads_again(loaded: Shop) -> None:
+    nothing = loaded.ok("plan").out
+    assert nothing.startswith("nothing to do")
+    with loaded.store() as store:
+        store.backfills.request("shop", REF, why="main.customer.city is hashed")
+        store.backfills.request("shop", ("main", "order"), column="amount", why="asked for by ann")
+    lines = loaded.ok("plan").out.splitlines()
+    assert lines == [
+        "main.customer: a sync reads the whole table again: main.customer.city is hashed",
+        "main.order.amount: a sync fills it in rows that were loaded before: asked for by ann",
+    ]
+    loaded.ok("sync")
+    assert loaded.ok("plan").out == nothing

@@ -20,7 +20,7 @@ def plan_lines(preview: PlanPreview, engine: EngineUse, *, every: bool) -> Itera
     from instep.schema.planning.explain import NOTHING, explain
 
     for line in explain(preview.plan, preview.impact):
-        if line != NOTHING or not preview.missing:
+        if line != NOTHING or not (preview.missing or preview.partial):
             yield line, _style(line)
     yield from proposal_lines(preview)
     yield from _waiting(preview)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from instep.errors import ProjectError
+from instep.errors import ProjectError, argument
 from instep.project.sections.channels import Channel, LineageSection, OidcSection, TracesSection
 from instep.project.sections.detector import Detector, Layer, detector
 from instep.project.sections.file_settings import Shelves
@@ -326,6 +326,8 @@ class Project:
 
     def _unknown(self, what: str, name: str, names: Mapping[str, Any]) -> ProjectError:
         hint = f"add it to {self.file}, or use another name" if names else f"add one to {self.file}"
+        if what == "connection" and "." in name:  # no connection has a dot in its name
+            hint = f"a table is named by an option: `instep sync --table {argument(name)}`"
         return ProjectError(f"unknown {what} {name!r}{suggestion_or_list(name, names)}", hint=hint)
 
     @property

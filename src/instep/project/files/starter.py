@@ -20,7 +20,7 @@ project: {name}
 # one is read.
 sources:
   shop:
-    type: postgres              # postgres, mysql, mariadb or sqlite
+    type: postgres              # or mysql, mariadb, sqlite, files, jdbc, airbyte, connector
     host: ${{env:PG_HOST:-localhost}}
     database: shop
     user: replicator

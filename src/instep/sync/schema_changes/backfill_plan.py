@@ -82,6 +82,18 @@ def whole_tables(context: SyncContext) -> dict[Ref, str]:
     return reasons
 
 
+def waiting_notes(context: SyncContext, accepted: Catalog) -> Iterator[str]:
+    """Yield one sentence for each backfill that the next sync does."""
+    for pending in context.store.backfills.waiting(context.name):
+        table = accepted.get(pending.table)
+        if table is None or table.retained:
+            continue
+        if pending.column:
+            yield f"{table.path}.{pending.column}: a sync fills it in rows that were loaded before: {pending.why}"
+        else:
+            yield f"{table.path}: a sync reads the whole table again: {pending.why}"
+
+
 def pending_backfills(context: SyncContext, accepted: Catalog) -> Iterator[PendingBackfill]:
     """Return requested backfills by table, oldest first, without those that cannot be filled or wait for the whole
     table."""

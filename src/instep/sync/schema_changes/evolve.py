@@ -21,6 +21,7 @@ from instep.sync.detection.pause import pause_and_resume, reconsider
 from instep.sync.journal import plan_id
 from instep.sync.schema_changes.answer import check_approvals
 from instep.sync.schema_changes.apply import apply_plan, check, has_pending_changes, make_plan
+from instep.sync.schema_changes.backfill_plan import waiting_notes
 from instep.sync.schema_changes.declare_column_rename import resume_mappings
 from instep.sync.schema_changes.selection_change import partial_columns
 from instep.sync.schema_changes.undo import resume_undos
@@ -39,8 +40,8 @@ class PlanPreview:
     choices: Mapping[Ref, TableMode]
     """Mode of each table that is read."""
     partial: tuple[str, ...] = ()
-    """Notes on what new columns lack until a backfill, which tables a sync refuses, or reads again because of their
-    filter, and settings without effect."""
+    """Notes on what new columns lack until a backfill, on backfills that wait, on tables that a sync refuses, or reads
+    again because of their filter, and on settings without effect."""
     waiting: tuple[str, ...] = ()
     """Ids of the changes that wait for a person now."""
     old_names: tuple[str, ...] = ()
@@ -89,6 +90,7 @@ def preview(context: SyncContext, *, count: bool = False, pauses: bool = False) 
             *(f"a sync will fail {'.'.join(ref)}: {why}" for ref, why in sorted(detection.broken.items())),
             *planned_faults(context, detection.discovery.catalog),
             *partial_columns(context, detection, plan.after),
+            *waiting_notes(context, plan.after),
         ),
         waiting_ids(context, replace(detection, decisions=plan.decisions), reviews),
         old_name_notes(context, plan),
