@@ -165,10 +165,13 @@ def test_a_plan_tells_what_the_next_sync_reads_again(loaded: Shop) -> None:
     with loaded.store() as store:
         store.backfills.request("shop", REF, why="main.customer.city is hashed")
         store.backfills.request("shop", ("main", "order"), column="amount", why="asked for by ann")
+        store.backfills.request("shop", ("main", "order"), column="id", why="asked for by bob")
     lines = loaded.ok("plan").out.splitlines()
     assert lines == [
         "main.customer: a sync reads the whole table again: main.customer.city is hashed",
         "main.order.amount: a sync fills it in rows that were loaded before: asked for by ann",
+        "main.order.id: a sync reads the whole table again to fill it, because the column is part of its key: "
+        "asked for by bob",
     ]
     loaded.ok("sync")
     assert loaded.ok("plan").out == nothing

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -225,27 +225,27 @@ def secrets_in(spec: Mapping[str, Any]) -> dict[Path, str]:
 
 def masked(spec: Mapping[str, Any]) -> dict[str, Any]:
     """Return the document for reading: stars in the place of secrets."""
-    document: dict[str, Any] = _masked(spec)
+    document: dict[str, Any] = _masked(spec, lambda value, _path: isinstance(value, str) and bool(secret_id(value)))
     return document
 
 
-def _masked(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _masked(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_masked(item) for item in value]
-    return MASK if isinstance(value, str) and value.startswith(_BEGIN) and secret_id(value) else value
-
-
-def masked_but(value: Any, shown: Collection[Path], path: Path = ()) -> Any:
+def masked_but(document: Mapping[str, Any], shown: Collection[Path]) -> Any:
     """Return a document for reading, with stars in the place of every value but those in `shown` (items of a list have
     its place), truth values, and references without text of their own."""
+
+    def is_secret(value: Any, path: Path) -> bool:
+        is_bare = isinstance(value, str) and is_bare_reference(value) and not secret_id(value)
+        return not (value is None or isinstance(value, bool) or is_bare or path in shown)
+
+    return _masked(document, is_secret)
+
+
+def _masked(value: Any, is_secret: Callable[[Any, Path], bool], path: Path = ()) -> Any:
     if isinstance(value, Mapping):
-        return {key: masked_but(item, shown, (*path, key)) for key, item in value.items()}
+        return {key: _masked(item, is_secret, (*path, key)) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [masked_but(item, shown, path) for item in value]
-    is_bare = isinstance(value, str) and is_bare_reference(value) and not secret_id(value)
-    return value if value is None or isinstance(value, bool) or is_bare or path in shown else MASK
+        return [_masked(item, is_secret, path) for item in value]
+    return MASK if is_secret(value, path) else value
 
 
 def replaced(spec: Mapping[str, Any], values: Mapping[Path, Any]) -> dict[str, Any]:

@@ -311,7 +311,8 @@ def _own_interrupts() -> Iterator[None]:
             raise KeyboardInterrupt from error
         raise
     finally:
-        signal.signal(signal.SIGINT, before)
+        if before is not None:  # None: a handler that was not set in Python, and cannot be set from it
+            signal.signal(signal.SIGINT, before)
 
 
 def _start_workers(conf: Mapping[str, str]) -> None:

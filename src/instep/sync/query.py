@@ -31,8 +31,8 @@ from instep.temporary import temporary
 T = TypeVar("T")
 _MISSING = re.compile(r'Table with name "?([^"\s]+)"? does not exist')
 _GUESSED = re.compile(r"\nDid you mean \"[^\n]*| because schema \"[^\"\n]*\" does not exist")
-"""What DuckDB takes for the reason, or for the table that was meant: it knows its own tables and schemas, and none of
-the destination's."""
+"""Pattern of what DuckDB takes for the reason, or for the table that was meant: it knows its own tables and schemas,
+and none of the destination's."""
 
 
 IN_MEMORY_BYTES = 256 << 20

@@ -9,7 +9,7 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from importlib import import_module
@@ -149,24 +149,26 @@ def drawn(board: Board) -> Iterator[None]:
         with Live(board, console=console(stderr=True), refresh_per_second=8, transient=True):
             yield
         return
-    stop = threading.Event()
-    thread = threading.Thread(target=_beat, args=(board, stop), daemon=True)
-    thread.start()
-    try:
+    with _beside(_beat, board):
         yield
-    finally:
-        stop.set()
-        thread.join()
 
 
 @contextmanager
 def waiting() -> Iterator[None]:
     """Show that the command is at work, and for how long, while the block runs: on a terminal unless it ends soon,
     elsewhere now and then."""
-    board, stop = Board(), threading.Event()
+    board = Board()
     board.step(f"{options.command or 'the command'} is at work")
     is_drawn = sys.stderr.isatty() and options.output != "json"
-    thread = threading.Thread(target=_draw_late if is_drawn else _beat, args=(board, stop), daemon=True)
+    with _beside(_draw_late if is_drawn else _beat, board):
+        yield
+
+
+@contextmanager
+def _beside(show: Callable[[Board, threading.Event], None], board: Board) -> Iterator[None]:
+    """Run `show` in a thread of its own while the block runs; it ends when its event is set."""
+    stop = threading.Event()
+    thread = threading.Thread(target=show, args=(board, stop), daemon=True)
     thread.start()
     try:
         yield

@@ -49,7 +49,7 @@ _TLS = {
 """By subprotocol: the option that asks for TLS, and its values that insist on it."""
 _TRIED = 200
 _WEAK_KEYS = {"postgresql": PARENTS, "mysql": BORROWING, "mariadb": BORROWING}
-"""By subprotocol: the query for the tables whose primary keys do not hold, in databases that enforce them."""
+"""Query for the tables whose primary keys do not hold, by subprotocol, in databases that enforce them."""
 
 
 def checks(config: JdbcConfig, connection: JdbcConnection, discovery: Discovery) -> list[Check]:

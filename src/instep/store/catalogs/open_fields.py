@@ -34,6 +34,6 @@ class OpenFields:
         with self._db.read() as transaction:
             if (row := transaction.execute(known).first()) and dict(row._mapping) == new:
                 return
-        with self._db.write() as transaction:
+        with self._db.write(common=True) as transaction:
             transaction.execute(open_fields.delete().where(c.source == source))
             transaction.execute(insert(open_fields).values(source=source, **new))

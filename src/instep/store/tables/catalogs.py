@@ -468,7 +468,7 @@ connector_versions = Table(
 Index("ix_connector_versions_connection", connector_versions.c.connection)
 
 open_fields = Table(
-    "connector_fields",
+    "open_fields",
     metadata,
     Column("source", String, primary_key=True),
     Column("program", String, nullable=False),

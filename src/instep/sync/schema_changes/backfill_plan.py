@@ -88,10 +88,13 @@ def waiting_notes(context: SyncContext, accepted: Catalog) -> Iterator[str]:
         table = accepted.get(pending.table)
         if table is None or table.retained:
             continue
-        if pending.column:
-            yield f"{table.path}.{pending.column}: a sync fills it in rows that were loaded before: {pending.why}"
-        else:
+        column = f"{table.path}.{pending.column}"
+        if not pending.column:
             yield f"{table.path}: a sync reads the whole table again: {pending.why}"
+        elif pending.scope == "column" and (whole := why_whole(context, table, pending.column)):
+            yield f"{column}: a sync reads the whole table again to fill it, because {whole}: {pending.why}"
+        else:
+            yield f"{column}: a sync fills it in rows that were loaded before: {pending.why}"
 
 
 def pending_backfills(context: SyncContext, accepted: Catalog) -> Iterator[PendingBackfill]:
