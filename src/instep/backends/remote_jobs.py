@@ -141,9 +141,8 @@ def error_of(job: Job) -> errors.InstepError:
 
 
 def report_of(client: Client, job: Job) -> SyncReport | None:
-    """Return the report of a sync from its run; None if it made no run."""
-    run = str(job.result.get("run") or job.run)
-    if not run:
+    """Return the report of a sync from its run; None if an error ended it before it could report."""
+    if not (run := str(job.result.get("run") or "")):
         return None
     document = client.get(f"/runs/{part(run)}")
     size = query_specs()["list_run_tables"].largest_page
