@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
 
 from instep.errors import InstepError, argument
 
 LIKE = 0.6
 """The least similarity of two names, from 0 to 1."""
+
+
+def first_of(names: Sequence[str], most: int = 10) -> str:
+    """Return the first names as one text, and how many more there are."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def closest(name: str, known: Iterable[str], most: int = 1, *, like: float = LIKE) -> list[str]:

@@ -66,7 +66,8 @@ def status_document(backend: Backend, status: ConnectionStatus) -> dict[str, Any
     document = asdict(status)
     for name in ("outcomes", "unmatched", "last_maintained"):
         del document[name]
-    tables = [asdict(one) for one in backend.items(ListTableStatus(status.connection))]
+    has_tables = status.outcomes or status.unmatched
+    tables = [asdict(one) for one in backend.items(ListTableStatus(status.connection))] if has_tables else []
     maintained = [table.pop("maintained") for table in tables]
     by_time = sorted((one for one in maintained if one), key=lambda one: one["at"])
     return {**document, "maintained": by_time, "tables": tables}

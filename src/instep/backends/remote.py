@@ -30,6 +30,7 @@ from instep.operations.spec import (
     check_served,
     served_fields,
 )
+from instep.suggest import first_of
 
 if TYPE_CHECKING:
     from instep.model import Review
@@ -123,7 +124,7 @@ class RemoteBackend:
         if len(names) > 1:
             raise ProjectError(
                 f"the server has {len(names)} connections: choose one",
-                hint=f"name it as the command's CONNECTION or by -c (see --help): {', '.join(names)}",
+                hint=f"name it as the command's CONNECTION or by -c (see --help): {first_of(names)}",
             )
         if not names:
             raise ProjectError("the server has no connections that this key is for", hint="ask its admin")

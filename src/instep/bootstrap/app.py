@@ -19,6 +19,7 @@ from instep.bootstrap import kinds
 from instep.errors import InstepError, ProjectError, SetupError
 from instep.model import EngineUse, LogNames
 from instep.private import make_state_folder
+from instep.suggest import first_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -200,7 +201,7 @@ class App:
         if len(names) > 1:
             raise ProjectError(
                 f"this project has {len(names)} connections: choose one",
-                hint=f"name it as the command's CONNECTION or by -c (see --help): {', '.join(names)}",
+                hint=f"name it as the command's CONNECTION or by -c (see --help): {first_of(names)}",
             )
         return names[0]
 
@@ -276,7 +277,7 @@ class App:
         if name is not None:
             return name
         if len(names) != 1:
-            hint = f"name it: {', '.join(names)}" if names else f"add one below `{what}s:` in instep.yml"
+            hint = f"name it: {first_of([*names])}" if names else f"add one below `{what}s:` in instep.yml"
             raise ProjectError(
                 f"this project has {len(names) or 'no'} {what}s{': choose one' * bool(names)}", hint=hint
             )

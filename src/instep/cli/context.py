@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -96,9 +97,48 @@ def emit(data: Any, render: Callable[[Screen], None]) -> None:
         render(console())
 
 
+_gathered: list[list[Mapping[str, Any]]] = []
+
+
+@contextmanager
+def gathered() -> Iterator[list[Mapping[str, Any]]]:
+    """Yield the list that takes the JSON documents that the block writes, instead of stdout."""
+    _gathered.append([])
+    try:
+        yield _gathered[-1]
+    finally:
+        _gathered.pop()
+
+
 def write_json(data: Mapping[str, Any]) -> None:
     """Write one JSON document to stdout."""
+    if _gathered:
+        _gathered[-1].append(data)
+        return
     sys.stdout.write(json_text({"format_version": FORMAT_VERSION, **data}) + "\n")
+
+
+def report(error: InstepError) -> int:
+    """Report the error and the next step; return the exit code."""
+    if options.output == "json":
+        title = (type(error).__doc__ or "").strip().splitlines()[0]
+        write_problem(type(error).__name__, title, error.message, error.hint, error.exit_code)
+    else:
+        out = console(stderr=True)
+        out.print("error:", style="bold red", end=" ")
+        out.print(error.message)
+        if error.hint:
+            out.print(f"  {error.hint}", style="dim")
+    return error.exit_code
+
+
+def write_problem(kind: str, title: str, detail: str, hint: str, code: int) -> None:
+    """Write an error as JSON, or its text to stderr where that cannot be done."""
+    try:
+        write_json({"type": f"urn:instep:{kind}", "title": title, "detail": detail, "hint": hint, "exit_code": code})
+        sys.stdout.flush()
+    except OSError:  # standard output is full or gone, which may be what went wrong
+        console(stderr=True).write(f"error: {detail}")
 
 
 def say(text: str, style: str = "") -> None:

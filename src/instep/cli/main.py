@@ -27,41 +27,19 @@ from instep import __version__
 from instep.cli.arguments import OrderedCommands, arrange, name_of
 from instep.cli.backend import refuse_local
 from instep.cli.commands import register_commands
-from instep.cli.context import INTERRUPTED, USAGE, console, options, set_runner, write_json
+from instep.cli.context import INTERRUPTED, USAGE, console, options, report, set_runner, write_problem
 from instep.errors import InstepError, check_current_folder, visible
-
-
-def report(error: InstepError) -> int:
-    """Report the error and the next step; return the exit code."""
-    if options.output == "json":
-        title = (type(error).__doc__ or "").strip().splitlines()[0]
-        _problem(type(error).__name__, title, error.message, error.hint, error.exit_code)
-    else:
-        out = console(stderr=True)
-        out.print("error:", style="bold red", end=" ")
-        out.print(error.message)
-        if error.hint:
-            out.print(f"  {error.hint}", style="dim")
-    return error.exit_code
 
 
 def report_usage(error: TyperException) -> int:
     """Report a command line that was not understood, as `report` does."""
     if options.output == "json":
-        _problem("Usage", "The command line was not understood.", error.format_message(), "see --help", USAGE)
+        write_problem("Usage", "The command line was not understood.", error.format_message(), "see --help", USAGE)
     elif show := getattr(error, "show", None):
         show()
     else:
         console(stderr=True).print(error.format_message())
     return USAGE
-
-
-def _problem(kind: str, title: str, detail: str, hint: str, code: int) -> None:
-    try:
-        write_json({"type": f"urn:instep:{kind}", "title": title, "detail": detail, "hint": hint, "exit_code": code})
-        sys.stdout.flush()
-    except OSError:  # standard output is full or gone, which may be what went wrong
-        console(stderr=True).write(f"error: {detail}")
 
 
 EPILOG = (

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from instep.errors import InstepError, ProjectError
 from instep.operations.spec import DirectWork
+from instep.suggest import first_of
 
 if TYPE_CHECKING:
     from instep.bootstrap import App
@@ -163,14 +164,9 @@ def _outcome_lines(outcomes: tuple[ChangeImpact, ...]) -> Iterator[Line]:
 def counts(models: Mapping[Any, Sequence[str]]) -> str:
     """Return the names by level in one sentence: `breaks 3 models: a, b, c; silently changes 1 model: d`."""
     groups = ((word, models.get(level, ())) for level, word in WORDS[:3])
-    parts = [f"{word} {models_of(len(names))}: {_listed(names)}" for word, names in groups if names]
+    parts = [f"{word} {models_of(len(names))}: {first_of(names, SHOWN)}" for word, names in groups if names]
     return "; ".join(parts) or "breaks nothing"
 
 
 def models_of(count: int) -> str:
     return f"{count} model{'s' * (count != 1)}"
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more

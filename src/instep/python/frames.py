@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from instep.errors import NotFound
 from instep.python.results import QueryResult
 from instep.schema.planning.naming import quote
-from instep.suggest import unknown_table
+from instep.suggest import first_of, unknown_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -62,7 +62,7 @@ class DestinationTable:
         if len(similar) == 1:
             return cls(similar[0], destination, spark)
         if similar:
-            raise NotFound(f"several tables are called {name}", hint=f"name one: {', '.join(map('.'.join, similar))}")
+            raise NotFound(f"several tables are called {name}", hint=f"name one: {first_of([*map('.'.join, similar)])}")
         names = sorted(map(".".join, known))
         listed = f"the destination has {', '.join(names[:8]) or 'no tables'}"
         raise unknown_table(f"the destination has no table {name}", name, names, listed, kind=NotFound)

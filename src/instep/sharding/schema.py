@@ -36,6 +36,7 @@ from instep.schema.planning.shards import (
     unknown_columns,
 )
 from instep.schema.planning.step import SetLayout, Step, step
+from instep.suggest import first_of
 
 Planned = tuple[Sequence[Step], Table | None, Commit]
 
@@ -255,8 +256,7 @@ def _alone_in(ref: Ref, others: Mapping[str, Table], what: str) -> None:
 
 
 def _shards(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-    return f"shard{'s' * (len(names) > 1)} {shown}"
+    return f"shard{'s' * (len(names) > 1)} {first_of(names, 5)}"
 
 
 def _lacking(path: str, column: str, others: Mapping[str, Table]) -> list[str]:

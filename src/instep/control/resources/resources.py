@@ -55,6 +55,7 @@ from instep.project.text.references import Reference, is_bare_reference, is_refe
 from instep.project.text.tree import Path
 from instep.store.server.resources import KINDS, Called, Link, StoredObject
 from instep.store.store import Store
+from instep.suggest import first_of
 
 TO_WRITE = "write it there:"
 """Beginning of the hint before the lines for the project file."""
@@ -263,9 +264,8 @@ class Resources:
             self.store.objects.check(kind, name, expected)
             users = self.store.objects.users(kind, name) if kind != "connection" else []
             if users:
-                named = ", ".join(f"{what} {user}" for what, user in users[:5])
-                more = f" and {len(users) - 5} more" if len(users) > 5 else ""
-                raise Blocked(f"{kind} {name} is used by {named}{more}", hint="delete these first, or change them")
+                named = first_of([f"{what} {user}" for what, user in users], 5)
+                raise Blocked(f"{kind} {name} is used by {named}", hint="delete these first, or change them")
             if not dry_run:
                 self.store.secrets.delete_others(kind, name, ())
                 self.store.objects.delete(kind, name, expected=expected)

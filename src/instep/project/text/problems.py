@@ -11,9 +11,11 @@ from pydantic_core import ErrorDetails
 from instep.errors import ProjectError
 from instep.project.text.references import Reference
 from instep.project.text.tree import Path, Tree
-from instep.suggest import did_you_mean
+from instep.suggest import did_you_mean, first_of
 
 Problem = tuple[int, str]
+MOST_TOLD = 30
+"""Problems of a file, and known names, that one message lists."""
 
 _TEXTS: Mapping[str, str] = {
     "missing": "is required",
@@ -70,10 +72,12 @@ def placed_problems(
 
 
 def raise_all(file: str, problems: Iterable[Problem], hint: str = "") -> None:
-    """Raise one ProjectError that lists all problems by line; does nothing without any."""
+    """Raise one ProjectError that lists the first problems by line; does nothing without any."""
     ordered = sorted(problems)
     if ordered:
-        text = "\n".join(f"{file}:{line}: {message}" for line, message in ordered)
+        lines = [f"{file}:{line}: {message}" for line, message in ordered[:MOST_TOLD]]
+        more = len(ordered) - len(lines)
+        text = "\n".join([*lines, *([f"and {more:,} more problems"] if more else [])])
         raise ProjectError(text, hint=hint or "correct the file, then run `instep validate`")
 
 
@@ -98,7 +102,7 @@ def dotted(path: Path) -> str:
 
 def suggestion_or_list(word: str, names: Collection[str]) -> str:
     """Return `, did you mean 'x'?`, or the list of what is known."""
-    listed = f" (known: {', '.join(sorted(names))})" if names else ""
+    listed = f" (known: {first_of(sorted(names), MOST_TOLD)})" if names else ""
     return did_you_mean(word, names, listed, form=", did you mean {!r}?", like=0.5)
 
 

@@ -14,6 +14,7 @@ from instep.server.fivetran_api.http.request_body import RequestBody, parse
 from instep.server.fivetran_api.http.request_context import RequestContext
 from instep.server.fivetran_api.http.route import Body, Name, RequestContextDep, route_options
 from instep.store.catalogs.airbyte_states import BESIDE_ROWS, changed_state, repeating_streams, state_problem
+from instep.suggest import first_of
 
 router = APIRouter(prefix="/connections/{id}")
 
@@ -64,9 +65,8 @@ _NAMED = 5
 
 
 def _repeats(streams: list[str]) -> str:
-    more = f" and {len(streams) - _NAMED} more" if len(streams) > _NAMED else ""
     return (
-        f"If this state is an earlier one, records of {', '.join(streams[:_NAMED])}{more} come again as new rows, "
+        f"If this state is an earlier one, records of {first_of(streams, _NAMED)} come again as new rows, "
         "because these streams have no key: leave them out of the state instead, so that their rows are replaced"
     )
 

@@ -27,6 +27,7 @@ from instep.sources.postgres.connect import connect, translated
 from instep.sources.postgres.snapshot import PostgresSnapshot, export, open_snapshot
 from instep.sources.postgres.types import quote, quote_table
 from instep.sources.server import nearest, places
+from instep.suggest import first_of
 
 if TYPE_CHECKING:
     import psycopg
@@ -197,7 +198,7 @@ def _tables(config: PostgresSourceSection, discovery: Discovery) -> Check:
 def _privileges(config: PostgresSourceSection, discovery: Discovery) -> Check:
     if not discovery.denied:
         return Check("privileges", True, "every table may be read")
-    names = _first_names([".".join(ref) for ref in sorted(discovery.denied)])
+    names = first_of([".".join(ref) for ref in sorted(discovery.denied)], SHOWN)
     return Check("privileges", False, f"no SELECT on {names}", " ".join(_grants(config, discovery)))
 
 
@@ -241,12 +242,7 @@ def _row_security(config: PostgresSourceSection, connection: psycopg.Connection[
     if not names:
         return Check("row security", True, "no policy hides rows")
     hint = f"ALTER ROLE {quote(config.user)} BYPASSRLS; -- or only the rows that the policies show are replicated"
-    return Check("row security", False, f"policies hide rows of {_first_names(names)}", hint, needed=False)
-
-
-def _first_names(names: list[str]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more
+    return Check("row security", False, f"policies hide rows of {first_of(names, SHOWN)}", hint, needed=False)
 
 
 __all__ = ["PostgresSource"]

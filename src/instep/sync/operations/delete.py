@@ -24,7 +24,7 @@ from instep.schema.planning.step import step
 from instep.sources.connector.seen import SeenTables
 from instep.sources.log import ChangeLog, Logs
 from instep.store.catalogs.clones import Copy
-from instep.suggest import did_you_mean
+from instep.suggest import did_you_mean, first_of
 from instep.sync.claim import claimed
 from instep.sync.context import SyncContext
 from instep.sync.two_people import DELETION, TableAction, leaving, listed, two_people
@@ -227,5 +227,5 @@ def _named(context: SyncContext, name: str) -> Table:
     tables = {t.path: t for t in context.store.accepted.catalog(context.name).tables}
     if name in tables:
         return tables[name]
-    hint = did_you_mean(name, tables, f"there are: {', '.join(tables) or 'none'}")
+    hint = did_you_mean(name, tables, f"there are: {first_of([*tables]) or 'none'}")
     raise InstepError(f"no run has loaded a table {name}", hint=hint)

@@ -13,7 +13,7 @@ from instep.schema.catalog.promotion import widens
 from instep.schema.catalog.types import DataType
 from instep.schema.changes.diff import pair_columns
 from instep.schema.planning.projection import pair_tables
-from instep.suggest import did_you_mean
+from instep.suggest import did_you_mean, first_of
 from instep.sync.context import SyncContext
 from instep.sync.detection.detect import detect_if_changed, record
 from instep.sync.detection.pause import resume
@@ -67,7 +67,7 @@ class SettingTable:
                 hint=f"`instep changes approve {added.id}`, then `instep apply`, then this again",
             )
         columns = [c.name for c in self.table.live]
-        hint = did_you_mean(name, columns, f"its columns: {', '.join(columns)}")
+        hint = did_you_mean(name, columns, f"its columns: {first_of(columns)}")
         return InstepError(f"table {self.table.path} has no column {name}", hint=hint)
 
 

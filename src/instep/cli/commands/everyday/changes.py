@@ -26,6 +26,7 @@ from instep.cli.context import (
     say,
 )
 from instep.cli.render.reviews import meanwhile_of, show_changes, show_detection, show_one
+from instep.cli.several import Matching, WithTag, for_each
 from instep.errors import Blocked, InstepError, SchemaError
 from instep.operations.everyday.plan import PlanRequest
 from instep.operations.immediate.work import PauseRequest, ResumeRequest
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
     from instep.backends.protocol import Backend
     from instep.cli.screen import Screen
+    from instep.model import Review
+    from instep.operations.everyday.detect import Detected
     from instep.plans.planned import ApplyReport, Planned
     from instep.schema.planning.plan import Plan
 
@@ -49,7 +52,7 @@ changes = typer.Typer(
 
 def register(app: typer.Typer) -> None:
     app.command(epilog=examples("instep detect shop --exit-code"))(detect)
-    app.command(epilog=examples("instep plan --ddl", "instep plan -o plan.json", "instep plan --check"))(plan)
+    app.command(epilog=examples("instep plan --ddl", "instep plan -o plan.json", "instep plan --check --tag eu"))(plan)
     app.command(epilog=examples("instep apply", "instep apply plan.json"))(apply)
     reviews.add_answers(changes)
     app.add_typer(changes, name="changes")
@@ -57,12 +60,19 @@ def register(app: typer.Typer) -> None:
     app.command(epilog=examples("instep resume shop --table public.order"))(resume)
 
 
-def detect(connection: Connection = None, exit_code: ExitCode = False) -> None:
+def detect(
+    connection: Connection = None, tag: WithTag = None, match: Matching = None, exit_code: ExitCode = False
+) -> None:
     """Detect schema changes in the source and evaluate them against the policy."""
     from instep.backends import calls
 
     with open_backend() as backend:
-        detection, reviews = calls.detect(backend, backend.connection(connection))
+        for_each(
+            backend, connection, tag, match, lambda name: _end_detect(*calls.detect(backend, name), exit_code=exit_code)
+        )
+
+
+def _end_detect(detection: Detected, reviews: list[Review], *, exit_code: bool) -> None:
     document = {"changes": [asdict(r) for r in reviews], "counts": detection.counts}
     if detection.missing:
         document["missing"] = list(detection.missing)
@@ -74,6 +84,8 @@ def detect(connection: Connection = None, exit_code: ExitCode = False) -> None:
 
 def plan(
     connection: Connection = None,
+    tag: WithTag = None,
+    match: Matching = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the plan to a file for `apply FILE`.")] = None,
     exit_code: ExitCode = False,
     every: Annotated[bool, typer.Option("--all", help="Show how every table is synced, not only new ones.")] = False,
@@ -90,20 +102,27 @@ def plan(
     A plan lists decisions, steps, downstream impact and how each table is synced. With --server a worker makes the
     plan, and `apply FILE` with the same server applies it.
     """
+    if out is not None and (tag or match):
+        raise InstepError("a plan file is that of one connection", hint="name the CONNECTION, or leave --out away")
+    request = PlanRequest(sample=sample, all=every)
     with open_backend() as backend:
-        planned: Planned = backend.operations.run(backend.connection(connection), PlanRequest(sample=sample, all=every))
-        behind = plan_check(backend.folder, planned) if check else []
-    document = {**planned.document, **({"behind": behind} if check else {})}
-    if out is not None:
-        out.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-    emit(document, lambda screen: show_plan(screen, planned, ddl=ddl))
-    if out is not None:
-        say(f"wrote {out}; apply it with `instep apply {out}`")
-    if check:
-        show_check(planned, behind)
-    _fail_missing(planned.document.get("missing", ()), others=bool(planned.document.get("others")))
-    if exit_code and planned.pending:
-        raise fail(CHANGES)
+
+        def plan_one(name: str) -> None:
+            planned: Planned = backend.operations.run(name, request)
+            behind = plan_check(backend.folder, planned) if check else []
+            document = {**planned.document, **({"behind": behind} if check else {})}
+            if out is not None:
+                out.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+            emit(document, lambda screen: show_plan(screen, planned, ddl=ddl))
+            if out is not None:
+                say(f"wrote {out}; apply it with `instep apply {out}`")
+            if check:
+                show_check(planned, behind)
+            _fail_missing(planned.document.get("missing", ()), others=bool(planned.document.get("others")))
+            if exit_code and planned.pending:
+                raise fail(CHANGES)
+
+        for_each(backend, connection, tag, match, plan_one)
 
 
 def apply(

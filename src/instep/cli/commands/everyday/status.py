@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from itertools import count as counted
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,16 +16,18 @@ import typer
 from instep.cli.arguments import OfConnection, Table, examples
 from instep.cli.backend import open_backend
 from instep.cli.commands.set_up.log import line
-from instep.cli.context import emit, one_connection, open_app, options, say
+from instep.cli.context import console, emit, one_connection, open_app, options, say, write_json
 from instep.cli.render.live import waiting
 from instep.cli.text import text_of
 from instep.errors import InstepError, argument
-from instep.operations.queries.work import ListStatus
+from instep.operations.queries.work import ListStatus, ListTableStatus
 from instep.operations.values import duration_text
 
 if TYPE_CHECKING:
+    from instep.backends.protocol import Backend
     from instep.cli.screen import Screen
     from instep.schema.planning.aliases import OldName
+    from instep.store.catalogs.connection_status import ConnectionStatus, LastMaintenance, TableLoad
 
 
 ROWS = 100
@@ -47,10 +50,21 @@ def status(
     from instep.backends.calls import status_document
 
     with open_backend() as backend:
-        statuses = [status_document(backend, one) for one in backend.items(ListStatus())]
-    emit({"connections": statuses}, lambda out: _show_status(out, statuses))
-    if check and any(one["freshness_counts"].get("late") for one in statuses):
+        statuses: list[ConnectionStatus] = backend.items(ListStatus())
+        if options.output == "json":
+            write_json({"connections": [status_document(backend, one) for one in statuses]})
+        else:
+            _show_statuses(console(), [(one, _not_loaded(backend, one)) for one in statuses])
+    if check and any(one.freshness_counts.get("late") for one in statuses):
         raise typer.Exit(2)
+
+
+def _not_loaded(backend: Backend, status: ConnectionStatus) -> list[TableLoad]:
+    """Return the tables that the last run did not load. Most connections have none and are not asked for them."""
+    if not (status.unmatched or status.outcomes.keys() - {"done"}):
+        return []
+    loads: list[TableLoad] = backend.items(ListTableStatus(status.connection))
+    return [load for load in loads if load.status != "done"]
 
 
 _STATES = {"on_time": "on time", "paused": "paused", "not_loaded": "not loaded yet"}
@@ -74,18 +88,10 @@ def _show_freshness(out: Screen, tables: list[dict[str, Any]], numbers: Mapping[
         out.write(f"  freshness: {', '.join(counts)}", "dim")
 
 
-def _tables(one: dict[str, Any]) -> int:
-    """Return how many tables there are: a pattern that fits nothing is listed beside them and is none."""
-    from instep.model import PATTERN
-
-    return sum(t["mode"] != PATTERN for t in one["tables"])
-
-
-def _maintained(tables: list[dict[str, Any]]) -> str:
-    last = max(tables, key=lambda m: m["at"])
+def _maintained(count: int, last: LastMaintenance) -> str:
     return (
-        f"maintained: {len(tables)} table(s), last {last['table']} at {last['at']:%Y-%m-%d %H:%M} UTC "
-        f"({last['files_before']:,} -> {last['files']:,} files)"
+        f"maintained: {count} table(s), last {last.table} at {last.at:%Y-%m-%d %H:%M} UTC "
+        f"({last.files_before:,} -> {last.files:,} files)"
     )
 
 
@@ -138,13 +144,14 @@ def _failure(error: str, command: str) -> str:
     return f"{why}; once this is mended run `{command}`" if command else why
 
 
-def _show_status(out: Screen, statuses: list[dict[str, Any]]) -> None:
-    for c in statuses:
+def _show_statuses(out: Screen, statuses: Sequence[tuple[ConnectionStatus, Sequence[TableLoad]]]) -> None:
+    for status, not_loaded in statuses:
+        c = asdict(status)
         run = c["last_run"]
         last = f"last {run['kind']} {run['status']} at {run['started']:%Y-%m-%d %H:%M:%S} UTC" if run else "never run"
         out.print(c["connection"], style="bold", end="")
         label = f" ({c['schema_label']})" if c["schema_label"] else ""
-        out.print(f"  schema version {c['schema_version']}{label}, {_tables(c)} tables, {last}")
+        out.print(f"  schema version {c['schema_version']}{label}, {sum(status.outcomes.values())} tables, {last}")
         if run and run["error"]:
             out.write(f"  {_failure(run['error'], c['next_command'])}", "red")
         if c["waiting_changes"]:
@@ -153,8 +160,8 @@ def _show_status(out: Screen, statuses: list[dict[str, Any]]) -> None:
             )
         _show_freshness(out, c["freshness"], c["freshness_counts"])
         _show_pending(out, c)
-        if c["maintained"]:
-            out.write(f"  {_maintained(c['maintained'])}", "dim")
+        if status.last_maintained:
+            out.write(f"  {_maintained(status.maintained, status.last_maintained)}", "dim")
         if c["log"]:
             out.write(f"  log: {line(c['log'])}", "yellow" if c["log"]["trouble"] else "dim")
         for copy in c["copies"]:
@@ -163,10 +170,9 @@ def _show_status(out: Screen, statuses: list[dict[str, Any]]) -> None:
         for one in c["old_names"]:
             out.write(f"  {old_name_line(one)}", "yellow" if one["trouble"] else "dim")
         _show_rest(out, c, "old_names", "old names")
-        for t in c["tables"]:
-            if t["status"] != "done":
-                why = _failure(t["error"], t["next_command"])
-                out.write(f"  {'.'.join(filter(None, t['table']))}: {t['status']}: {why}", "red")
+        for load in not_loaded:
+            why = _failure(load.error, load.next_command)
+            out.write(f"  {'.'.join(filter(None, load.table))}: {load.status}: {why}", "red")
         for place, why in c["unread"].items():
             out.write(f"  {place}: {why}", "yellow")
         for table, quarantined in c["quarantine"].items():

@@ -11,6 +11,7 @@ from instep.cli.arguments import Connection, Tables, examples
 from instep.cli.backend import open_backend, open_remote
 from instep.cli.context import QUARANTINED, emit, fail, options
 from instep.cli.render.runs import end_as, show_report
+from instep.cli.several import Matching, WithTag, for_each
 from instep.errors import InstepError
 from instep.operations.everyday.sync import SyncRequest
 from instep.operations.everyday.verify import VerifyRequest
@@ -20,18 +21,21 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
+    from instep.backends.remote import RemoteBackend
     from instep.cli.screen import Screen
     from instep.sync.operations.verify import VerifyReport, VerifyResult
     from instep.sync.progress import SyncReport
 
 
 def register(app: typer.Typer) -> None:
-    app.command(epilog=examples("instep sync", "instep sync shop --table public.order", "instep sync --full"))(sync)
+    app.command(epilog=examples("instep sync", "instep sync shop -t public.order", "instep sync --match '*'"))(sync)
     app.command(epilog=examples("instep verify shop --table public.order"))(verify)
 
 
 def sync(
     connection: Connection = None,
+    tag: WithTag = None,
+    match: Matching = None,
     table: Tables = None,
     full: Annotated[
         bool, typer.Option("--full", help="Full refresh: read whole tables, whatever their cursors.")
@@ -59,30 +63,31 @@ def sync(
         tables=tuple(table or ()), full=full, drop_retained=drop_retained, drop_columns=tuple(drop_column or ())
     )
     if no_wait:
-        _begin(connection, request)
+        if not options.server:
+            raise InstepError("--no-wait needs --server", hint="without --server the command runs the sync itself")
+        remote = open_remote()
+        for_each(remote, connection, tag, match, lambda name: _begin(remote, name, request))
         return
     with open_backend() as backend:
-        report = backend.operations.run(backend.connection(connection), request)
-    finish(report)
+        for_each(backend, connection, tag, match, lambda name: finish(backend.operations.run(name, request)))
 
 
-def _begin(connection: str | None, request: SyncRequest) -> None:
-    if not options.server:
-        raise InstepError("--no-wait needs --server", hint="without --server the command runs the sync itself")
-    backend = open_remote()
-    job = backend.operations.begin(backend.connection(connection), request)
+def _begin(backend: RemoteBackend, connection: str, request: SyncRequest) -> None:
+    job = backend.operations.begin(connection, request)
     emit({"job": job}, lambda out: out.write(f"job {job['id']} {job['status']}: `instep queue show {job['id']}`"))
 
 
-def verify(connection: Connection = None, table: Tables = None) -> None:
+def verify(connection: Connection = None, tag: WithTag = None, match: Matching = None, table: Tables = None) -> None:
     """Compare source and destination: row counts, checksums and keys.
 
     Compares checksums of the rows and lists the keys that differ; with --server only their number.
     """
+    request = VerifyRequest(tables=tuple(table or ()))
     with open_backend() as backend:
-        report: VerifyReport = backend.operations.run(
-            backend.connection(connection), VerifyRequest(tables=tuple(table or ()))
-        )
+        for_each(backend, connection, tag, match, lambda name: _end_verify(backend.operations.run(name, request)))
+
+
+def _end_verify(report: VerifyReport) -> None:
     verdicts = report.tables
     emit({"tables": [asdict(v) for v in verdicts]}, lambda out: _show_verdicts(out, verdicts))
     if not all(v.equal or v.waits for v in verdicts):

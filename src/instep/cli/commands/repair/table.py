@@ -18,6 +18,7 @@ from instep.cli.context import confirm, confirm_change, console, emit, one_conne
 from instep.errors import Blocked, InstepError
 from instep.operations.repair.set_cursor import SetCursorRequest
 from instep.operations.repair.set_key import SetKeyRequest
+from instep.suggest import first_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -250,7 +251,7 @@ def shards(
         known = shared_tables(app.project, app.store)
     tables = [t for t in known if not path or t.name == path]
     if path and not tables:
-        names = ", ".join(t.name for t in known) or "none: no connection has a `shard`, or none was synced yet"
+        names = first_of([t.name for t in known]) or "none: no connection has a `shard`, or none was synced yet"
         raise InstepError(f"no shared table {path}", hint=f"shared tables: {names}")
     emit(
         {"tables": [as_data(t) for t in tables]},

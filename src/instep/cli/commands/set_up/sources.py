@@ -16,6 +16,7 @@ from instep.cli.render.live import waiting
 from instep.errors import ProjectError
 from instep.operations.queries.work import ListConnections
 from instep.operations.set_up.upgrade_source import UpgradeSourceRequest
+from instep.suggest import first_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -138,7 +139,7 @@ def _reader(backend: Backend, name: str | None) -> str:
     if name in found:
         return found[name]
     if name is None:
-        raise ProjectError(f"{len(found)} sources are read: choose one", hint=f"name it: {', '.join(sorted(found))}")
+        raise ProjectError(f"{len(found)} sources are read: choose one", hint=f"name it: {first_of(sorted(found))}")
     raise ProjectError(
         f"no connection reads source {name}", hint="correct the name, or edit its `package` in instep.yml"
     )

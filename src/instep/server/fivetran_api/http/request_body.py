@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, PrivateAttr, Valida
 
 from instep.server.fivetran_api.http.envelope import Refusal
 from instep.server.invalid_fields import dotted, field_problems
-from instep.suggest import did_you_mean
+from instep.suggest import did_you_mean, first_of
 
 MAX_BODY = 1 << 20
 MAX_DEPTH = 24
@@ -93,8 +93,7 @@ def parse(model: type[M], document: Any) -> M:
 
 def no_effect(names: Sequence[str]) -> str:
     """Return the sentence that names what was left out."""
-    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-    return f"These settings have no effect here: {', '.join(names[:MAX_NAMED])}{more}."
+    return f"These settings have no effect here: {first_of(names, MAX_NAMED)}."
 
 
 def _suggestion(path: str, known: Collection[str]) -> str:
