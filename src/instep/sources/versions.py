@@ -16,6 +16,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import yaml
 
 from instep.errors import ProjectError
+from instep.project.text.foreign import read_foreign
 
 DeadlineAction = Literal["disable", "auto_upgrade"]
 MAX_BYTES = 1 << 20
@@ -112,7 +113,7 @@ def read_breaking_changes(file: Path) -> tuple[BreakingChange, ...]:
 def parse_breaking_changes(text: str, name: str = "the metadata") -> tuple[BreakingChange, ...]:
     """Return the breaking changes of metadata in YAML or JSON; ProjectError for what is no such document."""
     try:
-        parsed = yaml.safe_load(text)
+        parsed = read_foreign(text)
     except (yaml.YAMLError, ValueError, RecursionError):
         raise ProjectError(f"{name} is not YAML", hint=_HINT) from None
     document = parsed.get("data", parsed) if isinstance(parsed, dict) else parsed

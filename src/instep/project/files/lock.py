@@ -11,6 +11,7 @@ import yaml
 
 from instep.errors import ProjectError, unwritable
 from instep.project.documents import check_name
+from instep.project.text.foreign import read_foreign
 from instep.schema.contracts.contract import FORMAT_VERSION
 
 FOLDER = "schemas"
@@ -47,7 +48,7 @@ def read_lock(root: Path, connection: str) -> dict[str, Any] | None:
     """Return the document, None if there is no file; ProjectError for one that is damaged or of another format."""
     path = lock_file(root, connection)
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        data = read_foreign(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except OSError as error:

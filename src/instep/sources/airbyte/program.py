@@ -20,6 +20,7 @@ from typing import Any
 import yaml
 
 from instep.errors import ProjectError, SetupError
+from instep.project.text.foreign import read_foreign
 from instep.sources.airbyte.config import AirbyteConfig
 from instep.sources.connector.environment import READY, REFUSED, cache_folder, install, locked
 from instep.sources.connector.environment import newest as newest_version
@@ -169,7 +170,7 @@ def read_manifest(file: Path, name: str) -> tuple[bytes, Mapping[str, Any]]:
     hint = "correct `manifest` of its source in instep.yml"
     try:
         text = file.read_bytes()[: MAX_MANIFEST + 1]
-        manifest = yaml.safe_load(text) if len(text) <= MAX_MANIFEST else None
+        manifest = read_foreign(text) if len(text) <= MAX_MANIFEST else None
     except OSError as error:
         raise ProjectError(f"connector {name}: {file} cannot be read: {error.strerror}", hint=hint) from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
