@@ -45,14 +45,14 @@ HOSTILE = tuple(
         "<embed src=http://evil.test/MARK>",
         "<video><source onerror=MARK()></video>",
         "<details open ontoggle=MARK()>",
+        "\u202eMARK\u202d",
+        "MARK\u2028alert(1)",
         "<marquee onstart=MARK()>",
         "<input autofocus onfocus=MARK()>",
         "&lt;script&gt;MARK()&lt;/script&gt;",
         "&#60;script&#62;MARK()&#60;/script&#62;",
         "%3Cscript%3EMARK()%3C/script%3E",
         "../../../../etc/passwd#MARK",
-        "\u202eMARK\u202d",
-        "MARK\u2028alert(1)",
         "=cmd|' /C calc'!A0 MARK",
     )
 )

@@ -28,6 +28,7 @@ from instep.server.web.forms import actions
 
 MOST_PAGES = 400
 MOST_ROWS = 200
+_READ = ("title", "alt", "placeholder", "label", "aria-label", "aria-description", "aria-valuetext")
 _STARTS = re.compile(r"[a-z]-[0-9a-f-]{6,}|\d{4,}")
 
 
@@ -62,6 +63,8 @@ class Parsed(HTMLParser):
         for name, value in given.items():
             if name.startswith(("on", "hx-on")) or name == "style":
                 self.wrong.append(f"{tag} {name}")
+            if name in _READ and HIDDEN.search(value):
+                self.wrong.append(f"{tag} {name}={value!r}")
             if name in ("href", "src", "action", "hx-get", "hx-post") and not value.startswith(("/", "#", "?")):
                 self.wrong.append(f"{tag} {name}={value}")
 

@@ -35,6 +35,8 @@ CONTENT_POLICY = (
 )
 _TAGS = re.compile(r"(<textarea\b.*?</textarea>|<[^>]*>)", re.DOTALL)
 """Pattern of what is no text in a page: a value in it has no `<` or `>` of its own."""
+_READ = re.compile(r'(?<=\s)(?:title|alt|placeholder|label|aria-(?:label|description|valuetext))="[^"]*"')
+"""Pattern of the attributes that people read, or have read to them."""
 _KEYED = re.compile(r"(.+) \((k-[0-9a-z-]+)\)")
 _UNITS = ((86_400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 THEMES = ("auto", "light", "dark")
@@ -156,11 +158,15 @@ def render(template: str, *, request: Request, visit: Visit | None, **values: An
 
 
 def _visible(page: str) -> str:
-    """Return a page in whose texts characters that turn text round are escapes: a source's name must not rewrite the
-    line that a person decides on. What a form sends stays as it is: values of fields, and texts of many lines."""
+    """Return a page in whose texts, and in the attributes that are read as such, characters that turn text round are
+    escapes: a source's name must not rewrite the line that a person decides on. What a form sends stays as it is:
+    values of fields, and texts of many lines."""
     if HIDDEN.search(page) is None:
         return page
-    return "".join(part if at % 2 else visible(part) for at, part in enumerate(_TAGS.split(page)))
+    return "".join(
+        _READ.sub(lambda read: visible(read[0]), part) if at % 2 else visible(part)
+        for at, part in enumerate(_TAGS.split(page))
+    )
 
 
 def moment(value: Any, now: datetime | None = None) -> Markup:
