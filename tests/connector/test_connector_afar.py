@@ -5,6 +5,8 @@ from __future__ import annotations
 import fcntl
 import os
 import pickle
+import tempfile
+import threading
 import time
 from collections.abc import Callable
 from hashlib import sha256
@@ -17,7 +19,7 @@ from sdk_world import Sync, World, written
 from instep.errors import ReadError
 from instep.sources.connector.cluster.exchange import BUNDLE, DRIVER, SegmentExchange, begin, pack
 from instep.sources.connector.cluster.runner import cluster_of
-from instep.sources.connector.cluster.task import Assignment
+from instep.sources.connector.cluster.task import Assignment, task_scratch
 from instep.stage.files.place import StorageFolder
 from s3_server import Bucket
 
@@ -277,3 +279,25 @@ def until(done: Callable[[], bool], seconds: float = 300) -> bool:
             return False
         time.sleep(0.05)
     return True
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link"])
+def test_what_others_leave_among_temporary_folders_stops_no_task(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder of temporary files is open to everybody: nothing there is opened that waits or leads elsewhere."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    left, elsewhere = tmp_path / "instep-connector-task-other", tmp_path / "elsewhere"
+    left.mkdir()
+    elsewhere.touch()
+    os.mkfifo(left / "lock") if kind == "pipe" else (left / "lock").symlink_to(elsewhere)
+    done = threading.Event()
+
+    def begin_task() -> None:
+        with task_scratch():
+            done.set()
+
+    threading.Thread(target=begin_task, daemon=True).start()
+    assert done.wait(20), "it waits for somebody who writes into the pipe"
+    assert elsewhere.exists()
+    assert left.exists() == (kind == "link"), "what is this user's and has no holder goes"

@@ -83,9 +83,11 @@ def _sweeper() -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def _locked(file: Path) -> Iterator[None]:
-    """Raise OSError if it is not there, or somebody else's."""
-    descriptor = os.open(file, os.O_RDONLY)
+    """Raise OSError if it is not there, or somebody else's: another user may have left a link or a pipe there."""
+    descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
+        if os.fstat(descriptor).st_uid != os.geteuid():
+            raise PermissionError(f"{file} belongs to another user")
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     finally:
