@@ -45,6 +45,16 @@ def test_a_password_begins_a_session_and_a_wrong_one_does_not(page: Site) -> Non
     assert "ada" in client.get("/changes").text
 
 
+@pytest.mark.parametrize("secure", [True, False], ids=["behind a proxy", "on this machine"])
+def test_a_session_behind_a_proxy_is_sent_by_tls_alone(page: Site, secure: bool) -> None:
+    """Also behind a proxy that does not say by which protocol it was asked."""
+    made = api_keys.create(page.store, "ada", "viewer", "test")
+    client = TestClient(create_app(page.app, secure=secure), follow_redirects=False, base_url="http://testserver")
+    answer = client.post("/sign-in", data={"name": "", "password": made.secret, "back": "/"})
+    assert answer.status_code == 303
+    assert ("Secure" in answer.headers["set-cookie"]) == secure
+
+
 def test_passwords_cannot_be_guessed(page: Site) -> None:
     """Neither from one address nor, by many, of one name: the right one is not let in any more."""
     made = api_keys.create(page.store, "eve@example.com", "admin", "test")

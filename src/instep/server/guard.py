@@ -57,12 +57,15 @@ class RequestGuard:
         """Wrap the app. `secure`: clients come by TLS, which a proxy ends. `slashes`: below these paths a name may
         hold one. `is_page`: True for paths whose bodies are forms of browsers."""
         self.app, self.render, self.slashes, self.is_page = app, render, slashes, is_page
+        self.secure = secure
         self.headers = HEADERS | ({"Strict-Transport-Security": "max-age=31536000"} if secure else {})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        if self.secure:
+            scope["scheme"] = "https"  # of cookies and addresses, whatever a proxy says of itself
 
         begun = False
 
