@@ -16,6 +16,7 @@ from starlette.testclient import TestClient
 from instep.bootstrap import App, open_server
 from instep.control.resources import api_keys
 from instep.project.documents import MASK
+from instep.redaction import HIDDEN, blot
 from instep.server.app import create_app
 from instep.sources.airbyte.specification import Specification
 
@@ -168,3 +169,41 @@ def test_a_field_is_secret_whichever_branch_says_so(_name: str, schema: dict[str
     assert spec.secrets({"a": value, "b": "1"}) == ("abcdefghij",)
     by_pattern = "patternProperties" in schema  # which names a pattern means is the connector's business
     assert spec.open_fields({"a": value, "b": "x"}) == (() if by_pattern else (("b",),))
+
+
+ECHO = """
+import json, os, sys
+given, command = sys.argv[1:3]
+print(json.dumps({"type": "LOG", "log": {"level": "WARN", "message": f"given {given}"}}))
+if command == "spec":
+    print(json.dumps({"type": "SPEC", "spec": {"connectionSpecification": {}}}))
+else:
+    words = json.load(open(sys.argv[sys.argv.index("--config") + 1]))["words"]
+    same = "SUCCEEDED" if given == os.environ["SAME"] == words[0] else "FAILED"
+    print(json.dumps({"type": "CONNECTION_STATUS", "connectionStatus": {"status": same, "message": given}}))
+"""
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_references_in_lists_are_what_they_lead_to_and_hidden(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, right: bool
+) -> None:
+    value = f"word-{token_hex(8)}"
+    monkeypatch.setenv("OUTSIDE", value)
+    tmp_path.joinpath("echo.py").write_text(ECHO)
+    tmp_path.joinpath("instep.yml").write_text(f"""\
+sources:
+  shop:
+    type: airbyte
+    command: ["{sys.executable}", echo.py, '${{env:OUTSIDE}}']
+    environment: {{SAME: {"'${env:OUTSIDE}'" if right else "another"}}}
+    configuration: {{words: ['${{env:OUTSIDE}}']}}
+destinations: {{lake: {{type: iceberg}}}}
+connections: {{shop: {{}}}}
+""")
+    opened = open_server(tmp_path, insecure_dev=True)
+    checked = opened.source("shop").test()
+    opened.store.close()
+    assert checked[0].ok == right, checked
+    assert value not in str(checked)
+    assert blot(value) == HIDDEN

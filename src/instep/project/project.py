@@ -376,6 +376,9 @@ class Project:
             return resolved if resolved != values else value
         if isinstance(value, dict):
             return {key: self._resolved(item, (*path, key)) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            items = [self._resolved(item, (*path, at)) for at, item in enumerate(value)]
+            return type(value)(items)
         return value
 
 

@@ -24,8 +24,8 @@ ENV_FILE = ".env"
 _ANY = re.compile(r"\$\{([^}]*)(\}?)")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 
-_CHOSEN = frozenset({"configuration", "environment", "properties", "options", "headers", "conf"})
-"""Parts of the project file below which names are chosen by people."""
+_CHOSEN = frozenset({"command", "configuration", "environment", "properties", "options", "headers", "conf"})
+"""Parts of the project file below which names are chosen by people, or values have none."""
 _WHY = {UnicodeDecodeError: "it is not UTF-8 text", RuntimeError: "its user has no home folder"}
 
 Place = tuple[str | int, ...]
@@ -143,7 +143,8 @@ def _is_secret(reference: Reference, place: Place, value: str) -> bool:
     nothing: in addresses, and below names that people choose."""
     if "${secret:" in reference.text or not place:
         return "${secret:" in reference.text
-    if place[0] == "channels" or names_secret(str(place[-1])):
+    name = next((part for part in reversed(place) if isinstance(part, str)), "")
+    if place[0] == "channels" or names_secret(name):
         return True
     chosen = any(part in _CHOSEN for part in place)
     return (chosen or "://" in value) and not is_plain(value)
