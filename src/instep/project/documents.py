@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from instep.errors import ProjectError
+from instep.logs import clean
 from instep.operations.values import ObjectKind
 from instep.project.sections.channels import Channel
 from instep.project.sections.models import ConnectionSection, Destination
@@ -23,6 +24,7 @@ from instep.project.sections.values import NAME, Section
 from instep.project.text.problems import data_path, dotted, placed_problems
 from instep.project.text.references import Reference, is_bare_reference, is_reference
 from instep.project.text.tree import Path, Tree
+from instep.redaction import names_secret
 
 MASK = "******"
 PLURALS: Mapping[ObjectKind, str] = {
@@ -246,6 +248,20 @@ def _masked(value: Any, is_secret: Callable[[Any, Path], bool], path: Path = ())
     if isinstance(value, list | tuple):
         return [_masked(item, is_secret, path) for item in value]
     return MASK if is_secret(value, path) else value
+
+
+def masked_arguments(arguments: Sequence[Any]) -> list[Any]:
+    """Return the arguments of a program for reading, with stars in the place of each that looks like a secret, or that
+    stands behind an option called like one."""
+    before = ["", *map(str, arguments)]
+    return [
+        MASK if not is_bare_reference(str(one)) and (_names_value(option) or clean(str(one)) != str(one)) else one
+        for option, one in zip(before, arguments, strict=False)
+    ]
+
+
+def _names_value(option: str) -> bool:
+    return option.startswith("-") and not set("=: ") & set(option) and names_secret(option)
 
 
 def replaced(spec: Mapping[str, Any], values: Mapping[Path, Any]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from instep.control.compat import CompatDocuments, noted_of
 from instep.control.resources.links import check_links, links_of
 from instep.errors import Blocked, Conflict, InstepError
 from instep.events import ConnectionCreated, ConnectionEdited, Event
+from instep.model import StoredKind
 from instep.operations.values import ObjectKind
 from instep.project.allowed.keys import addresses, refusals
 from instep.project.documents import (
@@ -30,6 +31,7 @@ from instep.project.documents import (
     check_name,
     check_storable,
     masked,
+    masked_arguments,
     masked_but,
     parent_of,
     plain_secrets,
@@ -47,7 +49,7 @@ from instep.project.documents import (
 from instep.project.project import Project
 from instep.project.sections.airbyte import AirbyteServer
 from instep.project.sections.models import ConnectionSection
-from instep.project.sections.values import Section
+from instep.project.sections.values import Section, listed
 from instep.project.served import ServedProject
 from instep.project.text import tree as yaml_tree
 from instep.project.text.problems import dotted, suggestion
@@ -280,10 +282,8 @@ class Resources:
     def _of_file(self, kind: ObjectKind, name: str) -> Managed:
         data = value_at(self.project.tree.data, (PLURALS[kind], name)) or {}
         section = self._sections(kind)[name]
-        document = masked(written(data))
-        if isinstance(section, AirbyteServer) and "configuration" in document:
-            shown = self.store.open_fields.of(name, section.program)
-            document["configuration"] = masked_but(document["configuration"], shown)
+        shown = self.store.open_fields.of(name, section.program) if isinstance(section, AirbyteServer) else ()
+        document = _readable(kind, written(data), shown)
         tags = tuple(getattr(section, "tags", ()))
         return Managed(kind, name, _file_id(kind, name), document, "file", tags=tags)
 
@@ -300,13 +300,14 @@ class Resources:
     def _with_secrets(
         self, kind: ObjectKind, name: str, spec: Mapping[str, Any], before: StoredObject | None
     ) -> dict[str, Any]:
-        """Return the document with the references of secrets in the place of stars."""
+        """Return the document with what it had before in the place of stars: references of secrets, and values that
+        nobody reads."""
         stars = [path for path, text in texts(spec) if text == MASK]
-        known = secrets_in(before.spec) if before else {}
-        if unknown := [path for path in stars if path not in known]:
+        read = dict(texts(_of_server(before).spec)) if before else {}
+        if unknown := [path for path in stars if read.get(path) != MASK]:
             message = f"{MASK} keeps the secret that is there, and there is none: write its value"
             raise InvalidObject(kind, name, [(path, message) for path in unknown])
-        return replaced(spec, {path: secret(known[path]).text for path in stars})
+        return replaced(spec, {path: value_at(before.spec, path) for path in stars} if before else {})
 
     def _check_reach(self, kind: ObjectKind, name: str, section: Section, plain: Mapping[str, Any]) -> None:
         """Raise InvalidObject for what leads to code, files or accounts of this machine that an API does not reach."""
@@ -395,14 +396,28 @@ def _tags(tags: Any, before: StoredObject | None) -> tuple[str, ...]:
 def _previewed(
     kind: ObjectKind, name: str, document: Mapping[str, Any], tags: tuple[str, ...], before: StoredObject | None
 ) -> Managed:
-    spec = masked(document)
+    spec = _readable(kind, document)
     if before is None:
         return Managed(kind, name, "", spec, "server", tags=tags)
     return replace(_of_server(before), spec=spec, tags=tags)
 
 
 def _of_server(stored_object: StoredObject) -> Managed:
-    return Managed(**{**vars(stored_object), "spec": masked(stored_object.spec)}, by="server")
+    spec = _readable(stored_object.kind, stored_object.spec)
+    return Managed(**{**vars(stored_object), "spec": spec}, by="server")
+
+
+def _readable(kind: StoredKind, spec: Mapping[str, Any], shown: Collection[Path] = ()) -> dict[str, Any]:
+    """Return the document for reading. What a connector is given means what its code says: but for the fields `shown`
+    of its configuration, no value of it is read."""
+    document = masked(spec)
+    if kind != "source" or document.get("type") not in ("connector", "airbyte"):
+        return document
+    places = {"configuration": shown, "environment": ()}
+    given = {key: masked_but(document[key], open_ones) for key, open_ones in places.items() if key in document}
+    if "command" in document:
+        given["command"] = masked_arguments(listed(document["command"]))
+    return {**document, **given}
 
 
 def _file_id(kind: ObjectKind, name: str) -> str:
