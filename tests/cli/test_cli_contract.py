@@ -75,6 +75,28 @@ def test_what_the_source_has_now_and_what_is_accepted(loaded: Shop) -> None:
     assert loaded.ok("contract", "check", file, "--recorded").out == "the contract is satisfied\n"
 
 
+def test_what_is_told_of_a_column_names_the_line_of_the_column(loaded: Shop) -> None:
+    """What has no line of its own, such as a column that the file does not have, is told at its table's."""
+    file = loaded.folder / "contract.yml"
+    file.write_text(
+        yaml.safe_dump({"apiVersion": "v3.1.0", "kind": "DataContract", "id": "shop", "version": "1.0"})
+        + """schema:
+  - name: customer
+    properties:
+      - name: name
+        logicalType: date
+      - name: city
+        required: true
+      - {name: fax, logicalType: string}
+"""
+    )
+    head = file.read_text().splitlines().index("schema:") + 1
+    found = loaded.run("contract", "check", str(file), "--output", "json").json
+    lines = {b["text"].split()[1].rpartition(".")[2]: b["line"] - head for b in found["breaches"]}
+    assert lines == {"name": 3, "city": 5, "fax": 7}
+    assert {n["line"] - head for n in found["notes"]} == {1}
+
+
 def test_a_contract_that_others_wrote(loaded: Shop) -> None:
     said = {"name": "id", "logicalType": "integer", "required": True, "primaryKey": True}
     amount = {"name": "amount", "logicalType": "date", "quality": [{"metric": "nullValues", "mustBe": 0}]}

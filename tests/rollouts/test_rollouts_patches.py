@@ -217,4 +217,14 @@ def test_nothing_is_made_where_all_have_it(fleet: Make) -> None:
     with pytest.raises(InstepError, match="all 2 connections have it already"):
         create(shop.store, draft(RolloutOrder(patch, EVERY, ("rest",), DEFAULT), shop.names, "ann"))
     assert shop.store.rollouts.find() == []
+
+
+def test_an_object_that_no_source_has_is_not_said_to_be_had_already(fleet: Make) -> None:
+    shop = fleet(2)
+    patch = SelectionPatch(shop.project, shop.store, (("off", "main.refund"),))
+    with pytest.raises(InstepError, match="2 connection") as told:
+        create(shop.store, draft(RolloutOrder(patch, EVERY, ("rest",), DEFAULT), shop.names, "ann"))
+    assert "no such object" in told.value.message
+    assert "already" not in told.value.message
+    assert shop.store.rollouts.find() == []
     assert table("orders", "note") in ACCEPTED.tables

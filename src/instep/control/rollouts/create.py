@@ -10,10 +10,10 @@ from instep.control.rollouts.changes import ChangePatch
 from instep.control.rollouts.gates import Gates
 from instep.control.rollouts.patch import Patch, RunsConnections
 from instep.control.rollouts.policies import ManagedPolicies, policy_patch
-from instep.control.rollouts.selections import SelectionPatch
+from instep.control.rollouts.selections import NO_SUCH_OBJECT, SelectionPatch
 from instep.control.rollouts.waves import ConnectionGroup, cut
 from instep.control.selection.selections import WORDS
-from instep.errors import InstepError
+from instep.errors import InstepError, argument
 from instep.events import RolloutMoved
 from instep.model import Fit, Member, Rollout
 from instep.operations.values import MemberStatus
@@ -63,8 +63,15 @@ def draft(order: RolloutOrder, connections: Sequence[str], who: str) -> RolloutD
 def create(store: Store, made: RolloutDraft) -> Rollout:
     """Write it down. InstepError if it would change no connection, now or once what stands against it is settled."""
     if all(m.status == "already" for m in made.members):
+        reasons = dict.fromkeys(member.why for member in made.members)
+        if NO_SUCH_OBJECT in reasons:
+            raise InstepError(
+                f"there is nothing to roll out to {len(made.members)} connection(s): {', '.join(reasons)}",
+                hint="is the name right? see what a source has: "
+                f"`instep selection show {argument(made.members[0].connection)} --all-columns`",
+            )
         raise InstepError(
-            f"all {len(made.members)} connections have it already: {made.members[0].why}", hint="is the name right?"
+            f"all {len(made.members)} connections have it already: {next(iter(reasons))}", hint="is the name right?"
         )
     with store.transaction():
         rollout = store.rollouts.add(made)

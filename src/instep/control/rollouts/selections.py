@@ -27,6 +27,9 @@ from instep.store.store import Store
 
 _FIELDS = ("schema", "table", "column", "enabled", "hashed", "table_id", "column_id", "identity", "listed_off")
 
+NO_SUCH_OBJECT = "its source has no such object"
+"""Reason for which nothing is to be switched off."""
+
 
 @dataclass(frozen=True)
 class SelectionPatch:
@@ -53,7 +56,7 @@ class SelectionPatch:
         except InstepError as error:
             return CompatibilityLine("conflict", f"{error.message}; {error.hint}".rstrip("; "))
         if all(_stands(place, step) for step in turned):
-            return CompatibilityLine("already", f"{self.text} already" if turned else "its source has no such object")
+            return CompatibilityLine("already", f"{self.text} already" if turned else NO_SUCH_OBJECT)
         if pause := self.store.pauses.connection(connection):
             return CompatibilityLine("undecided", f"it is paused: {pause.reason}")
         return CompatibilityLine("applies", _texts(turned))

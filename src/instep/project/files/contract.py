@@ -122,4 +122,5 @@ def _column(prop: Property, line: int, problems: list[tuple[int, str]]) -> Contr
         key=prop.key_position if prop.in_key else 0,
         hashed=bool(prop.custom_value(HASHED)),
         retained=bool(prop.custom_value(RETAINED)),
+        line=line,
     )

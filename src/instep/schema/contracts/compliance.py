@@ -27,6 +27,8 @@ class ContractColumn:
     key: int = 0
     hashed: bool = False
     retained: bool = False
+    line: int = 0
+    """Line in the file."""
 
 
 @dataclass(frozen=True)
@@ -91,9 +93,9 @@ def _check_table(promised: ContractTable, table: Table | None) -> Iterator[Contr
     for column in promised.live:
         path = f"{table.path}.{column.name}"
         if (column_now := columns.get(column.name)) is None:
-            yield ContractDifference("column.missing", path, f"column {path} is missing", promised.line)
+            yield ContractDifference("column.missing", path, f"column {path} is missing", column.line)
         else:
-            yield from _check_column(column, column_now, path, promised.line)
+            yield from _check_column(column, column_now, path)
     if promised.key and promised.key != table.key:
         now = f"({', '.join(table.key)})" if table.key else "none"
         message = f"the key of {table.path} is {now}, the contract says ({', '.join(promised.key)})"
@@ -104,13 +106,12 @@ def _check_table(promised: ContractTable, table: Table | None) -> Iterator[Contr
         yield ContractDifference("column.extra", path, f"column {path} is not in the contract", promised.line)
 
 
-def _check_column(promised: ContractColumn, column: Column, path: str, line: int) -> Iterator[ContractDifference]:
+def _check_column(promised: ContractColumn, column: Column, path: str) -> Iterator[ContractDifference]:
     if not promised.hashed and (why := type_mismatch(promised, column.type)):
-        yield ContractDifference("type.differs", path, f"column {path} {why}", line)
+        yield ContractDifference("type.differs", path, f"column {path} {why}", promised.line)
     if promised.required and column.nullable:
-        yield ContractDifference(
-            "column.nullable", path, f"column {path} may be NULL, the contract requires a value", line
-        )
+        message = f"column {path} may be NULL, the contract requires a value"
+        yield ContractDifference("column.nullable", path, message, promised.line)
 
 
 def type_mismatch(promised: ContractColumn, kind: DataType) -> str:
