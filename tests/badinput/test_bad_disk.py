@@ -275,6 +275,36 @@ def test_a_full_disk_is_freed_of_what_the_broken_run_left(
         assert place.run("verify").code == 0
 
 
+@pytest.mark.sampled
+@pytest.mark.parametrize("room", [0, 4, 8, 16, 24, 40, 64])
+@pytest.mark.parametrize("kind", DESTINATIONS)
+def test_a_disk_that_fills_anywhere_in_a_sync_is_told_with_the_next_step(place: Place, kind: str, room: int) -> None:
+    """`room` KiB are left, so that data, deletes, metadata, a log or a catalog is what fits no more."""
+    place.folder.mkdir(parents=True, exist_ok=True)
+    with closing(sqlite3.connect(place.folder / "shop.db")) as db, db:
+        db.execute("create table t (id integer primary key, b text)")
+        db.executemany("insert into t values (?, ?)", [(n, os.urandom(30).hex()) for n in range(1000)])
+    text = (
+        "version: 1\nsources: {db: {type: sqlite, path: shop.db}}\nconnections: {shop: {}}\ndestinations: {lake: D}\n"
+    )
+    place.write(text.replace("D}", f"{DESTINATIONS[kind]}}}"))
+    with mounted(place.folder / "lake", "size=24m") as lake:
+        apart(place, "sync")
+        with closing(sqlite3.connect(place.folder / "shop.db")) as db, db:
+            db.execute("update t set b = hex(randomblob(30)) where id % 3 = 0")
+            db.execute("delete from t where id = 1")
+        ballast = fill(lake)
+        os.truncate(ballast, ballast.stat().st_size - room * 1024)
+        told = place.run("sync")
+        if told.code:
+            assert re.search("No space left on device|disk is full", told.all), told.all
+            assert re.search("free (some |disk )?space", told.all), told.all
+            assert not re.search("report this|Traceback", told.all), told.all
+        ballast.unlink()
+        assert place.run("sync").code == 0
+        assert place.run("verify").code == 0
+
+
 CAUSES = {"its disk is mounted read-only": "mount the disk", "this user has no right to write there": "give this user"}
 
 

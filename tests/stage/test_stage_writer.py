@@ -205,7 +205,8 @@ def test_compressions(compression: str, tmp_path: Path) -> None:
     assert pq.read_metadata(file.path).row_group(0).column(0).compression == expected
 
 
-def test_a_full_disk_says_where_and_leaves_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("room", [0, 1 << 20], ids=["not a byte is free", "a megabyte is free"])
+def test_a_full_disk_says_where_and_leaves_nothing(tmp_path: Path, room: int) -> None:
     """A file size limit acts as a full disk does, without one: in a process of its own."""
     script = textwrap.dedent(
         """
@@ -229,9 +230,10 @@ def test_a_full_disk_says_where_and_leaves_nothing(tmp_path: Path) -> None:
 
     def limit() -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
 
-    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    paths = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     done = subprocess.run(
         [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, env=env, preexec_fn=limit
     )

@@ -91,8 +91,9 @@ class QuarantineFile:
 
     def abort(self) -> None:
         """Drop the file."""
-        if self._file is not None and self._writer is not None:
+        if self._writer is not None:
             self._writer.is_open = False  # else it writes a footer when it is collected
+        if self._file is not None:
             self._file.drop()
             self._file = self._writer = None
 
@@ -103,7 +104,8 @@ class QuarantineFile:
             place = StorageFolder(self.spec.quarantine, self.spec.io)
             name = file_name(self.spec.run, self.chunk, self.attempt, 0)
             self._file, self.path = place.create(name), place.child(name)
-            self._writer = pq.ParquetWriter(self._file.sink, SCHEMA, compression="zstd")
+            with clear_errors(self.path):
+                self._writer = pq.ParquetWriter(self._file.sink, SCHEMA, compression="zstd")
         rows, self._rows = self._rows, []
         with clear_errors(self.path):
             self._writer.write_table(self._table(rows))

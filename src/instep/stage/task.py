@@ -19,6 +19,7 @@ from instep.errors import AccessDenied, ConnectError, InstepError, LockYielded, 
 from instep.redaction import error_line
 from instep.stage.conform import TEXT, Conformer, QuarantinedValue, compact_json, refused
 from instep.stage.files.partitioned import writer_for
+from instep.stage.files.place import disk_hint
 from instep.stage.lanes import read_lane
 from instep.stage.quarantine import QuarantineFile
 from instep.stage.spec import (
@@ -334,6 +335,8 @@ def may_pass(error: InstepError) -> bool:
 
 def unexpected(chunk: Chunk, error: BaseException) -> InstepError:
     """Return an error that no room foresaw, with the table it happened in."""
+    if isinstance(error, OSError) and (hint := disk_hint(error)):
+        return StageError(f"{chunk.table}: chunk {chunk.number} cannot be written: {error_line(error)}", hint=hint)
     return StageError(
         f"{chunk.table}: chunk {chunk.number} failed: {type(error).__name__}: {error_line(error)}",
         hint="nothing was committed: sync again, and report this if it stays",

@@ -43,7 +43,7 @@ from instep.destinations.delta.shape import DeltaField, arrow_type
 from instep.destinations.delta.table_state import DeltaTableState
 from instep.stage.duckdb_memory import STREAMS, duckdb_version
 from instep.stage.files.object_store import opened, path_at
-from instep.stage.files.place import StorageFolder
+from instep.stage.files.place import StorageFolder, clear_errors
 from instep.stage.key_hashes import check_version, hashable, hashed_key, other_form
 from instep.stage.spec import StagedFile
 from instep.stage.task import Report
@@ -142,10 +142,12 @@ class PartedFileWriter:
     def _flush(self) -> None:
         if self._writer is None:
             self._file = self._place.create(f"{self._name}.parquet")
-            self._writer = pq.ParquetWriter(self._file.sink, self._schema, compression="zstd", compression_level=1)
+            with clear_errors(self._file.uri):
+                self._writer = pq.ParquetWriter(self._file.sink, self._schema, compression="zstd", compression_level=1)
         for part, rows in sorted(self._rows.items()):
             table = pa.Table.from_batches(rows, self._schema)
-            self._writer.write_table(table, row_group_size=len(table))
+            with clear_errors(self._file.uri):
+                self._writer.write_table(table, row_group_size=len(table))
             self._groups[part].append(self._written)
             self._written += 1
         self._rows.clear()
@@ -157,7 +159,8 @@ class PartedFileWriter:
             self._flush()
         if self._writer is None:
             return None
-        self._writer.close()
+        with clear_errors(self._file.uri):
+            self._writer.close()
         self._file.finish()
         return PartedFile(self._file.uri, {part: tuple(groups) for part, groups in self._groups.items()})
 

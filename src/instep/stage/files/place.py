@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ _HINTS = {
     errno.EACCES: "give this user the right to write there",
     errno.EROFS: "the disk is mounted read-only: mount it for writing",
 }
+_ELSE = "check that the place exists and may be written to"
 
 
 @dataclass(frozen=True)
@@ -156,5 +158,13 @@ def clear_errors(place: str) -> Iterator[None]:
 def disk_error(place: str, error: OSError) -> StageError:
     """Return the operating system's error about `place`, with the next step."""
     reason = os.strerror(error.errno) if error.errno else str(error).splitlines()[0]
-    hint = _HINTS.get(error.errno or 0, "check that the place exists and may be written to")
-    return StageError(f"cannot write {place}: {reason}", hint=hint)
+    return StageError(f"cannot write {place}: {reason}", hint=disk_hint(error) or _ELSE)
+
+
+def disk_hint(error: BaseException) -> str:
+    """Return the next step after an error that the disk causes, whoever raised it: the operating system, Arrow or
+    SQLite; "" for any other error."""
+    number = error.errno if isinstance(error, OSError) else None
+    if isinstance(error, sqlite3.Error) and error.sqlite_errorcode == sqlite3.SQLITE_FULL:
+        number = errno.ENOSPC
+    return _HINTS.get(number or 0, "")

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -116,15 +117,17 @@ class ParquetFile:
         self.spec, self.uri = spec, place.child(name)
         self._file = place.create(name)
         self._schema = stored_schema(spec.schema)
-        self._writer = pq.ParquetWriter(
-            self._file.sink,
-            self._schema,
-            compression=spec.compression,
-            compression_level=_LEVELS.get(spec.compression),
-            store_schema=False,
-            write_page_index=False,
-            use_dictionary=[stored_name(spec.schema.field(n)) for n in repetitive],
-        )
+        self._writer: Any = None
+        with self._dropping(), clear_errors(self.uri):  # it writes the first bytes
+            self._writer = pq.ParquetWriter(
+                self._file.sink,
+                self._schema,
+                compression=spec.compression,
+                compression_level=_LEVELS.get(spec.compression),
+                store_schema=False,
+                write_page_index=False,
+                use_dictionary=[stored_name(spec.schema.field(n)) for n in repetitive],
+            )
 
     @property
     def size(self) -> int:
@@ -150,7 +153,8 @@ class ParquetFile:
 
     def drop(self) -> None:
         """Close and delete the file."""
-        self._writer.is_open = False  # else it writes a footer when it is collected
+        if self._writer is not None:
+            self._writer.is_open = False  # else it writes a footer when it is collected
         self._file.drop()
 
     @contextmanager

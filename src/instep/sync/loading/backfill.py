@@ -251,7 +251,7 @@ class BackfillWork:
                 raise staged
             done = self._fill(work, staged)
         except (InstepError, OSError) as failure:
-            error = disk_error(path, failure) if isinstance(failure, OSError) else failure
+            error = disk_error(f"table {path} at the destination", failure) if isinstance(failure, OSError) else failure
             self.outcome.filled[pending.table.ref] = self._result(
                 pending, "failed", error=f"filling {pending.names}: {error}"
             )

@@ -186,7 +186,7 @@ def result_of(context: SyncContext, load: Load, future: Future[TableResult], run
             discard(context, [load])
         return failed(load, run, error)
     except OSError as error:
-        return failed(load, run, disk_error(load.table.path, error))
+        return failed(load, run, disk_error(f"table {load.table.path} at the destination", error))
     except Exception as error:
         return failed(load, run, DestinationError(f"{load.table.path}: {type(error).__name__}: {error_line(error)}"))
 

@@ -38,6 +38,7 @@ from instep.destinations.iceberg.metadata.updates import (
     spec_is,
 )
 from instep.errors import Conflict, DestinationError
+from instep.stage.files.place import disk_hint
 from instep.stage.files.pyiceberg_code import load_file_io
 
 
@@ -187,8 +188,10 @@ class TableCommit:
             raise
         except (OSError, sqlite3.Error, SQLAlchemyError) as error:
             why = error.orig if isinstance(error, DBAPIError) else error
+            place = self._table.metadata.location
             raise DestinationError(
-                f"table {name}: its metadata cannot be written: {why}", hint="check the disk and the permissions"
+                f"table {name}: its metadata cannot be written to {place}: {why}",
+                hint=(why and disk_hint(why)) or "check the disk and the permissions",
             ) from error
         return self._table
 
