@@ -15,6 +15,7 @@ from instep.schema.changes.describe import NameCollided, describe, key
 from instep.schema.changes.diff import diff
 from instep.schema.planning.accept import accept, defer_blocked
 from instep.schema.planning.collisions import collide
+from instep.schema.planning.explain import outcome
 from instep.schema.planning.naming import assign
 from instep.schema.policy.policy import Decision, Policy, decide
 
@@ -107,6 +108,17 @@ def test_what_others_hold_back_keeps_its_name_waiting() -> None:
         "name.collided": "ignore",
     }
     assert set(met.about) == {key(d.change) for d in held if isinstance(d.change, NameCollided)}
+
+
+def test_what_is_decided_about_a_name_is_told_as_a_sentence() -> None:
+    reserved, accepted = catalog(now(A, "_instep_id:int32#3")), assign(BEFORE, NAMING)
+    met = collide([decide(c, Policy()) for c in diff(accepted, reserved)], accepted, reserved, NAMING, approved)
+    [fact] = [outcome(d) for d in met.decisions if isinstance(d.change, NameCollided)]
+    assert fact == "_instep_id is stored as src__instep_id: the name is reserved by the destination (system columns)"
+    twins, closed, before = catalog(now(A, TWIN)), Policy(preset="block_all"), NameCollided(("s", "t"), ("A", "a"), "")
+    met = collide([decide(c, closed) for c in diff(accepted, twins)], accepted, twins, NAMING, approved, [before])
+    texts = [outcome(d) for d in met.decisions]
+    assert texts == ["its name at the destination was approved (name.collided)", "will be applied (review)"]
 
 
 NAMES = st.lists(st.sampled_from("aAbB"), min_size=1, max_size=4, unique=True)

@@ -11,7 +11,8 @@ from itertools import groupby
 
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import Array, Binary, DataType, Decimal, Float, Int, String, Struct
-from instep.schema.changes.describe import Change, describe, symbol, table_of
+from instep.schema.changes.describe import Change, NameCollided, describe, symbol, table_of
+from instep.schema.planning.collisions import SYSTEM
 from instep.schema.planning.naming import quote
 from instep.schema.planning.plan import Plan
 from instep.schema.planning.step import RecordIdentity, Ref, RewriteColumn, SetLayout, Step, UndropColumn
@@ -95,7 +96,8 @@ def outcome(decision: Decision) -> str:
     kind, how = decision.change.kind, decision.modifiers
     done, _, more = decision.why.partition("; ")
     if decision.applied:
-        done = _REMOVALS.get((kind, how.removed), f"will be {done}")
+        about_name = decision.rule in (SYSTEM, NameCollided.kind)  # a sentence of its own
+        done = done if about_name else _REMOVALS.get((kind, how.removed), f"will be {done}")
         more = "; ".join(filter(None, (more, f"backfill: {how.backfill}" if _backfills(decision) else "")))
     return f"{done} ({decision.rule}){'; ' * bool(more)}{more}"
 
