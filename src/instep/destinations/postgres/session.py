@@ -16,10 +16,12 @@ from instep.destinations.base import Ref
 from instep.destinations.postgres.dependants import dependants, index, proves_unique, unindex
 from instep.destinations.postgres.shape import DIALECT
 from instep.destinations.sql.merge import q
+from instep.destinations.sql.record_tables import named
 from instep.destinations.sql.records import Record
 from instep.destinations.sql.session import SCHEMA, Dialect, SqlSession
 from instep.destinations.sql.shape import Physical, Relation
 from instep.destinations.sql.tables import MOVING
+from instep.errors import DestinationError
 from instep.stage.genuine_postgres import DIFFERS, GENUINE
 
 _ROWS = 20_000
@@ -36,6 +38,14 @@ SELECT n.nspname, c.relname, obj_description(c.oid, 'pg_class'), a.attname,
 ORDER BY c.oid, a.attnum
 """
 _BYTES = f"SELECT n.nspname, c.relname, pg_total_relation_size(c.oid) {_NAMED}"
+_EQUAL_TEXTS = """
+SELECT a.attname, format_type(a.atttypid, a.atttypmod), c.collname
+FROM pg_attribute a JOIN pg_collation c ON c.oid = a.attcollation
+WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped
+  AND to_jsonb(c) ->> 'collisdeterministic' = 'false'
+ORDER BY a.attnum LIMIT 1
+"""
+"""Of servers that have no such collations, too."""
 _LOOK_UP = """
 SELECT set_config(name, '1.1', true) FROM pg_settings WHERE name = 'random_page_cost' AND source = 'default'
 """
@@ -194,6 +204,16 @@ class PostgresSession(SqlSession):
 
     def is_unique(self, table: str, key: Sequence[str]) -> bool:
         return proves_unique(self, table, key)
+
+    def check_texts(self, record: Record) -> None:
+        table = self.name(*record.ref)
+        for column, kind, collation in self.run(_EQUAL_TEXTS, [table]):
+            raise DestinationError(
+                f"table {named(record.ref)}: its column {column} has the collation {collation} now, in which texts "
+                "that differ are equal: keys and changes would be missed, so nothing was written",
+                hint=f'run `ALTER TABLE {table} ALTER COLUMN {q(column)} TYPE {kind} COLLATE "default"` there, and '
+                "give the collation in your queries or in a view",
+            )
 
     def prefer_index(self) -> None:
         """Make the planner prefer the index: by the defaults, for spinning disks, it scans the table for a few rows."""

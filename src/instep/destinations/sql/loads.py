@@ -173,6 +173,7 @@ def _upsert(session: SqlSession, record: Record, staging: Staging, how: Merge, s
     if nulls := sum(session.count(staged.null_keys(table)) for table in (rows, keys) if table):
         hint = "correct them at the source"
         raise StageError(f"table {named(record.ref)}: {nulls} staged rows have NULL in their key", hint=hint)
+    session.check_texts(record)
     with staging.last_of_each_key(session, staged) as sql:
         if not session.is_unique(sql.target, how.key) and (twins := session.count(sql.count_table_duplicates)):
             raise StageError(

@@ -201,6 +201,10 @@ class SqlSession(ABC):
         """Return whether the database itself lets no two rows of a table share the key."""
         return False
 
+    def check_texts(self, record: Record) -> None:
+        """Raise DestinationError for a table in which texts that differ are equal: keys and changes would be missed."""
+        return
+
     def prefer_index(self) -> None:
         """Make the transaction look rows up by the index on the key."""
         return
