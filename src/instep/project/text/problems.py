@@ -14,7 +14,7 @@ from instep.project.text.tree import Path, Tree
 from instep.suggest import did_you_mean, first_of
 
 Problem = tuple[int, str]
-MOST_TOLD = 30
+MOST_SHOWN = 30
 """Problems of a file, and known names, that one message lists."""
 
 _TEXTS: Mapping[str, str] = {
@@ -75,7 +75,7 @@ def raise_all(file: str, problems: Iterable[Problem], hint: str = "") -> None:
     """Raise one ProjectError that lists the first problems by line; does nothing without any."""
     ordered = sorted(problems)
     if ordered:
-        lines = [f"{file}:{line}: {message}" for line, message in ordered[:MOST_TOLD]]
+        lines = [f"{file}:{line}: {message}" for line, message in ordered[:MOST_SHOWN]]
         more = len(ordered) - len(lines)
         text = "\n".join([*lines, *([f"and {more:,} more problems"] if more else [])])
         raise ProjectError(text, hint=hint or "correct the file, then run `instep validate`")
@@ -102,7 +102,7 @@ def dotted(path: Path) -> str:
 
 def suggestion_or_list(word: str, names: Collection[str]) -> str:
     """Return `, did you mean 'x'?`, or the list of what is known."""
-    listed = f" (known: {first_of(sorted(names), MOST_TOLD)})" if names else ""
+    listed = f" (known: {first_of(sorted(names), MOST_SHOWN)})" if names else ""
     return did_you_mean(word, names, listed, form=", did you mean {!r}?", like=0.5)
 
 
