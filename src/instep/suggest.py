@@ -13,7 +13,7 @@ LIKE = 0.6
 
 def first_of(names: Sequence[str], most: int = 10) -> str:
     """Return the first names as one text, and how many more there are."""
-    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
 

@@ -19,7 +19,6 @@ from instep.bootstrap import kinds
 from instep.errors import InstepError, ProjectError, SetupError
 from instep.model import EngineUse, LogNames
 from instep.private import make_state_folder
-from instep.suggest import first_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -199,6 +198,8 @@ class App:
         """Return the named connection, or the only one; ProjectError if that is not clear."""
         names = self.project.selected([name] if name else [])
         if len(names) > 1:
+            from instep.suggest import first_of
+
             raise ProjectError(
                 f"this project has {len(names)} connections: choose one",
                 hint=f"name it as the command's CONNECTION or by -c (see --help): {first_of(names)}",
@@ -277,6 +278,8 @@ class App:
         if name is not None:
             return name
         if len(names) != 1:
+            from instep.suggest import first_of
+
             hint = f"name it: {first_of([*names])}" if names else f"add one below `{what}s:` in instep.yml"
             raise ProjectError(
                 f"this project has {len(names) or 'no'} {what}s{': choose one' * bool(names)}", hint=hint

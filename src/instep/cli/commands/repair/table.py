@@ -18,7 +18,6 @@ from instep.cli.context import confirm, confirm_change, console, emit, one_conne
 from instep.errors import Blocked, InstepError
 from instep.operations.repair.set_cursor import SetCursorRequest
 from instep.operations.repair.set_key import SetKeyRequest
-from instep.suggest import first_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -246,6 +245,7 @@ def shards(
     Opens neither source nor destination.
     """
     from instep.control.shards import as_data, shared_tables
+    from instep.suggest import first_of
 
     with open_app() as app:
         known = shared_tables(app.project, app.store)

@@ -16,7 +16,6 @@ from instep.cli.render.live import waiting
 from instep.errors import ProjectError
 from instep.operations.queries.work import ListConnections
 from instep.operations.set_up.upgrade_source import UpgradeSourceRequest
-from instep.suggest import first_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -133,6 +132,8 @@ def upgrade(
 
 def _reader(backend: Backend, name: str | None) -> str:
     """Return a connection that reads the named source, or the only one."""
+    from instep.suggest import first_of
+
     found: dict[str, str] = {one.source: one.name for one in reversed(backend.items(ListConnections()))}
     if name is None and len(found) == 1:
         return next(iter(found.values()))
