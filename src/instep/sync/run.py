@@ -418,8 +418,10 @@ class _Sync:
         return silent
 
     def idle_reads(self, loaded: Sequence[Load]) -> list[TableRead]:
-        """Return the reads of tables without a change in the log, or of which a connector sent nothing. Their rows lack
-        the values of columns that have come since, as those of loaded tables do."""
+        """Return the reads of tables without a change in the log. Their rows lack the values of columns that have come
+        since, as those of loaded tables do."""
+        if isinstance(self.follow, Streaming):
+            return []
         own = {load.table.ref for load in loaded}
         return [read for ref, read in self.follow.idle_reads.items() if ref not in own]
 

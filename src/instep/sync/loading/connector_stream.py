@@ -231,13 +231,6 @@ class Streaming:
         whole, loaded = self.completed_tables - self._taken, self.context.store.loaded.of(self.context.name)
         return tuple(r for r in self._reads.values() if r.table.ref in whole and r.table.ref in loaded)
 
-    @property
-    def idle_reads(self) -> dict[Ref, TableRead]:
-        """Return the reads of the tables that were loaded before, and of which this run has taken nothing."""
-        loaded = self.context.store.loaded.of(self.context.name)
-        reads = {r.table.ref: r for r in self._reads.values() if r.table.ref not in self._taken}
-        return {ref: read for ref, read in reads.items() if ref in loaded}
-
     def served(self, waiting: Sequence[Backfill]) -> set[int]:
         """Return the numbers of those for which all has come that they ask for: one that was asked for behind a table's
         first rows of this run is about these rows, too."""

@@ -36,7 +36,7 @@ from instep.suggest import stays_in_clear
 from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.detect import DetectionResult
 from instep.sync.detection.filters import filter_of, lost_filter
-from instep.sync.detection.swapped import keeps_old_values, reuses_old_values, swap_notes
+from instep.sync.detection.swapped import reuses_old_values, swap_notes
 from instep.sync.detection.table_renames import TableRenames
 from instep.sync.schema_changes.backfill_plan import blocker_of, is_outdated, why_whole
 from instep.sync.schema_changes.selected import chosen, selected_reads
@@ -381,11 +381,7 @@ def partial_columns(context: SyncContext, detection: DetectionResult, accepted: 
         if table is None:
             continue
         path = f"{table.path}.{change.after.name}"
-        was = detection.accepted.get(places.before(change))
-        if keeps_old_values(context, was, decision, detection.decisions):
-            if is_partial(table, context.settings(table)):
-                notes.append(_incomplete(context, table, change.after.name, outdated=True))
-        elif reuses_old_values(context, was, change, detection.decisions):
+        if reuses_old_values(context, detection.accepted.get(places.before(change)), change, detection.decisions):
             notes.append(f"{path}: it comes back with old values, so a sync reads the whole table")
         elif decision.modifiers.backfill == "column":
             if why := why_whole(context, table, change.after.name):
@@ -393,8 +389,7 @@ def partial_columns(context: SyncContext, detection: DetectionResult, accepted: 
             elif why := blocker_of(context, table):
                 notes.append(f"{path}: rows loaded before are not filled at once: {why}")
         elif is_partial(table, context.settings(table)):
-            outdated = is_outdated(context, table.ref, change.after.name)
-            notes.append(_incomplete(context, table, change.after.name, outdated=outdated))
+            notes.append(_incomplete(context, table, change.after.name))
     return (*notes, *swap_notes(context, detection, accepted), *reselected_notes(context, detection))
 
 
@@ -411,12 +406,11 @@ def incomplete_columns(context: SyncContext, tables: Collection[Ref] | None = No
         if table is None or table.retained or column not in {c.name for c in table.live}:
             continue
         if (tables is None or ref in tables) and not waiting & {(ref, column), (ref, "")}:
-            outdated = is_outdated(context, table.ref, column)
-            yield ref, column, _incomplete(context, table, column, outdated=outdated)
+            yield ref, column, _incomplete(context, table, column)
 
 
-def _incomplete(context: SyncContext, table: Table, column: str, *, outdated: bool) -> str:
+def _incomplete(context: SyncContext, table: Table, column: str) -> str:
     option = "" if why_whole(context, table, column) else f" --column {argument(column)}"
     filled = f"`instep backfill {argument(table.path)}{option}`"
-    what = "the values from before it was left out" if outdated else "NULL in it"
+    what = "the values from before it was left out" if is_outdated(context, table.ref, column) else "NULL in it"
     return f"{table.path}.{column}: rows that do not change keep {what} until {filled}"
