@@ -159,7 +159,7 @@ ALIASES = "".join(f"a{n}: &a{n} {{x: [{', '.join([f'*a{n - 1}'] * 10) if n else 
         (f"{MANIFEST}x: {{class_name: {{$ref: '#/definitions/c'}}}}\ndefinitions: {{c: os.system}}", "Python code"),
         (f"{MANIFEST}x: {{type: {{$ref: '#/definitions/t'}}}}\ndefinitions: {{t: CustomRetriever}}", "Python code"),
         (f"{MANIFEST}x: {'[' * 150}{{class_name: os.system}}{']' * 150}", "too deeply"),
-        (f"{MANIFEST}{ALIASES}x: {{class_name: os.system}}", r"os\.system"),
+        (f"{MANIFEST}{ALIASES}x: {{class_name: os.system}}", "aliases repeat one another"),
     ],
 )
 def test_a_manifest_that_is_none_or_brings_code_is_refused(tmp_path: Path, text: str | None, said: str) -> None:

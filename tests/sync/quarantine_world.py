@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from instep.destinations.base import Commit, Ref
@@ -18,7 +18,8 @@ from quarantined import entries_of
 from sync_world import PREFIX, World
 
 DAY = 86_400_000_000
-START = int(datetime(2026, 11, 1, tzinfo=UTC).timestamp() * 1e6)
+FIRST_DAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=20)
+START = int(FIRST_DAY.timestamp() * 1e6)
 Row = dict[str, Any]
 
 

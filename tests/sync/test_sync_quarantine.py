@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow.parquet as pq
 import pytest
 from into_world import world_into
-from quarantine_world import HeldWorld, Row, held_world, note
+from quarantine_world import FIRST_DAY, HeldWorld, Row, held_world, note
 
 from instep.errors import Blocked, InstepError
 from instep.model import TableRun
@@ -252,7 +252,7 @@ class TestBatches:
     def test_what_is_old_goes_without_the_rest_being_read_at_once(self, many: HeldWorld) -> None:
         store = many.world.store
         store.runs.record_tables(TableRun(many.run_done()[0], ("main", "t"), "done", invalid_values=3))
-        run = replace(store.runs.claim("shop", "apply"), started=datetime(2026, 12, 1, 12, tzinfo=UTC))
+        run = replace(store.runs.claim("shop", "apply"), started=FIRST_DAY + timedelta(days=30, hours=12))
         assert expire(many.world.context, run) == 23
         assert set(many.statuses()) == {"newer", '{"id":"99","a":"newer"}'}
 
@@ -516,7 +516,7 @@ def test_what_is_old_goes_at_the_first_sync_of_a_day(held: HeldWorld) -> None:
     held.value(1, "old but held again", day=2)
     store = held.world.store
     store.runs.record_tables(TableRun(held.run_done()[0], ("main", "t"), "done", invalid_values=3))
-    run = replace(store.runs.claim("shop", "apply"), started=datetime(2026, 12, 2, tzinfo=UTC))
+    run = replace(store.runs.claim("shop", "apply"), started=FIRST_DAY + timedelta(days=31))
     assert expire(held.world.context, run) == 1
     assert set(held.statuses()) == {"kept", "old but held again"}
     assert len(list(held.world.folder.glob("lake/shop/*/quarantine/*"))) == 1, "the files of a table are put together"

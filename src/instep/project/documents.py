@@ -67,7 +67,7 @@ class InvalidDocument(ProjectError):
 
 
 class InvalidObject(InvalidDocument):
-    """A document is not as its section must be. `problems` are (place, text), the first MOST_SHOWN of them."""
+    """A document is not as its section must be. `problems` are (place, text), the first MOST_PROBLEMS of them."""
 
     def __init__(self, kind: ObjectKind, name: str, problems: Sequence[tuple[Path, str]], untold: int = 0) -> None:
         more = [((), f"has {untold} more problems")] if untold > 0 else []

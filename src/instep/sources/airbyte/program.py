@@ -175,7 +175,8 @@ def read_manifest(file: Path, name: str) -> tuple[bytes, Mapping[str, Any]]:
         raise ProjectError(f"connector {name}: {file} cannot be read: {error.strerror}", hint=hint) from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         line = f" (line {mark.line + 1})" if (mark := getattr(error, "problem_mark", None)) else ""
-        raise ProjectError(f"connector {name}: {file} is not YAML{line}", hint=hint) from None
+        why = getattr(error, "problem", None) or "it cannot be read as such"
+        raise ProjectError(f"connector {name}: {file} is not YAML{line}: {why}", hint=hint) from None
     if not isinstance(manifest, dict) or "streams" not in manifest or "check" not in manifest:
         raise ProjectError(
             f"connector {name}: {file} is not a low-code manifest: it has no `streams` and `check`", hint=hint
