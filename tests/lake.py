@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,7 @@ def stage_table(
     """`group`: rows of a row group."""
     target = destination.write.target(ref)
     made, footers, sink = (
-        StorageFolder(target.location, target.io).create(f"part-{next(_numbers)}.parquet"),
+        StorageFolder(target.location, target.io).create(f"part-{os.getpid()}-{next(_numbers)}.parquet"),
         list[Any](),
         io.BytesIO(),
     )

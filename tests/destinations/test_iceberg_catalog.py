@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from pyiceberg.schema import Schema
 from instep.destinations.base import Commit
 from instep.destinations.iceberg.commit.commit import new_table
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
+from instep.destinations.iceberg.metadata import catalog
 from instep.destinations.iceberg.metadata.updates import set_properties
 from instep.errors import Conflict, ConnectError, DestinationError
 from lake import ORDERS, REF, column, create, rows_of, stage, table
@@ -47,6 +49,24 @@ def test_a_folder_that_is_not_ours_is_refused(tmp_path: Path) -> None:
             attempt()
     assert [c.ok for c in lake.lifecycle.test()] == [False]
     assert [p.name for p in tmp_path.iterdir()] == ["family.jpg"]
+
+
+@pytest.mark.parametrize("ask", [lambda lake: lake.schema.tables(), lambda lake: lake.schema.inspect([REF]), create])
+def test_a_catalog_that_another_process_makes_meanwhile_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ask: Callable[[IcebergDestination], object]
+) -> None:
+    """It was not there when this process looked for it, and the folder was not empty a moment later."""
+    looked = catalog._is_empty_folder
+
+    def made_meanwhile(folder: Path) -> bool:
+        monkeypatch.setattr(catalog, "_is_empty_folder", looked)
+        create(lake_at(tmp_path / "lake"), table(X, name="theirs"))
+        return looked(folder)
+
+    (tmp_path / "lake").mkdir()
+    monkeypatch.setattr(catalog, "_is_empty_folder", made_meanwhile)
+    ask(lake_at(tmp_path / "lake"))
+    assert ("shop", "theirs") in lake_at(tmp_path / "lake").schema.tables()
 
 
 @pytest.mark.parametrize("content", [b"not a database at all" * 100, None])

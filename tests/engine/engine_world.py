@@ -35,10 +35,11 @@ FOR_EVER = "select count(*) from range(1000000000000) t(x) where x % 7 = 3"
 """A query that nobody sees the end of."""
 
 
-def until(true: Callable[[], object]) -> None:
-    """Wait until something is true."""
+def until(true: Callable[[], object], command: subprocess.Popen[str] | None = None) -> None:
+    """Wait until something is true while a command runs: one that ends before is shown with what it has said."""
     end = time.monotonic() + TIMEOUT
     while not true():
+        assert command is None or command.poll() is None, f"it ended too early: {finish(command)}"
         assert time.monotonic() < end, "it did not become true"
         time.sleep(0.05)
 

@@ -88,8 +88,8 @@ def test_the_jobs_of_a_killed_command_end_and_the_next_one_runs(
     file.write_text(before.replace("mode: disable}", "mode: disable}, rows_per_second: 1"))  # half an hour
     command = place.begin("sync")
     pid = place.running()
-    until(lambda: jvms(place) and place.status()["spark"] == "ready")
-    until(lambda: readers(postgres) > 1)
+    until(lambda: jvms(place) and place.status()["spark"] == "ready", command)
+    until(lambda: readers(postgres) > 1, command)
     os.kill(pid, signal.SIGKILL)
     finish(command)
     assert command.returncode == -signal.SIGKILL

@@ -299,25 +299,32 @@ class Lake:
         if not self.is_sqlite or "_catalog" in self.__dict__:
             return True
         if not self.database.exists():
-            folder = local_path(self.warehouse)
-            if self.warehouse.startswith("file://") and folder.exists() and not _is_empty_folder(folder):
-                raise DestinationError(
-                    f"lake {self.config.name}: {folder} is not empty and holds no catalog of ours",
-                    hint="choose an empty folder, or the folder that an earlier lake was made in",
-                )
-            if is_object(self.warehouse) and ObjectPath(self.warehouse, self.io()).is_dir():
-                raise DestinationError(
-                    f"lake {self.config.name}: {self.warehouse} is not empty, and its catalog {self.database} is not "
-                    "here",
-                    hint="move the catalog's file to that path (property uri), or choose an empty place",
-                )
-            return False
+            problem = self._foreign_content()
+            if problem is not None and not self.database.exists():  # another process may have made it meanwhile
+                raise problem
+            if problem is None:
+                return False
         if not self._is_read_only and not _is_catalog(self.database):
             raise DestinationError(
                 f"lake {self.config.name}: {self.database} is not an Iceberg catalog",
                 hint="choose another folder for the warehouse",
             )
         return True
+
+    def _foreign_content(self) -> DestinationError | None:
+        """Return the error that the warehouse holds something, if it does; without its catalog that is not ours."""
+        folder = local_path(self.warehouse)
+        if self.warehouse.startswith("file://") and folder.exists() and not _is_empty_folder(folder):
+            return DestinationError(
+                f"lake {self.config.name}: {folder} is not empty and holds no catalog of ours",
+                hint="choose an empty folder, or the folder that an earlier lake was made in",
+            )
+        if is_object(self.warehouse) and ObjectPath(self.warehouse, self.io()).is_dir():
+            return DestinationError(
+                f"lake {self.config.name}: {self.warehouse} is not empty, and its catalog {self.database} is not here",
+                hint="move the catalog's file to that path (property uri), or choose an empty place",
+            )
+        return None
 
     def ensure_namespace(self, namespace: str) -> None:
         """Create the namespace if it is missing. Threads of this process take turns; another process may have
