@@ -49,6 +49,47 @@ def test_a_column_that_policy_fills_has_everything_sent_again(world: ConnectorWo
     assert world.play(CHECKPOINT).notes == ()
 
 
+def lacks(column: str, what: str) -> str:
+    return f"t.{column}: rows that do not change keep {what} until `instep backfill t`"
+
+
+def test_a_column_that_rows_lack_is_named_while_nothing_is_sent(world: ConnectorWorld) -> None:
+    world.declared = TYPED
+    notes = [world.play(CHECKPOINT).notes for _ in range(3)]
+    assert notes == [(lacks("b", "NULL in it"),)] * 3
+    world.steps[0] = ["upsert", "t", {"id": 1, "a": "x", "b": 4}]
+    assert world.play(full=True).notes == ()
+    assert (world.play(CHECKPOINT).notes, world.rows("t", "id", "b")) == ((), [(1, 4)])
+
+
+def came_back(make_connector: MakeConnector, backfill: str) -> ConnectorWorld:
+    """A table with a column that was removed and is declared again; its row was sent without it in between."""
+    world = make_connector(declared=TYPED, policy=preset("allow_all", backfill=backfill))
+    world.play(*upserts("t", {"id": 1, "a": "x", "b": 4}), CHECKPOINT)
+    world.declared = [{"table": "t", "primary_key": ["id"], "columns": {"id": "LONG", "a": "STRING"}}]
+    for a in ("y", "z"):
+        world.play(*upserts("t", {"id": 1, "a": a}), CHECKPOINT)
+    assert next(c for c in world.accepted("t").columns if c.name == "b").retained
+    world.declared = TYPED
+    return world
+
+
+def test_a_column_that_comes_back_is_told_with_what_rows_have_in_it(make_connector: MakeConnector) -> None:
+    world, told = came_back(make_connector, "none"), lacks("b", "the values from before it was left out")
+    assert told in world.preview().partial
+    assert [world.play(CHECKPOINT).notes for _ in range(3)] == [(told,)] * 3
+    assert world.rows("t", "id", "b") == [(1, 4)]
+    assert world.play(full=True).notes == ()
+    assert (world.play(CHECKPOINT).notes, world.rows("t", "id", "b")) == ((), [(1, None)])
+
+
+def test_a_column_that_comes_back_is_sent_again_where_policy_fills_it(make_connector: MakeConnector) -> None:
+    world = came_back(make_connector, "column")
+    assert "t.b: it comes back with old values, so a sync reads the whole table" in world.play(CHECKPOINT).notes
+    assert AGAIN in world.play(CHECKPOINT).notes
+    assert (world.play(CHECKPOINT).notes, world.rows("t", "id", "b")) == ((), [(1, None)])
+
+
 def test_a_column_that_somebody_asks_for_is_sent_with_its_table(world: ConnectorWorld) -> None:
     world.steps[0] = ["upsert", "t", {"id": 1, "a": "y"}]
     found, waits = estimated(world.context, "t", ["a"])

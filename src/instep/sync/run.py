@@ -51,7 +51,12 @@ from instep.sync.schema_changes.declare_column_rename import resume_mappings
 from instep.sync.schema_changes.declare_table_rename import request_approved_renames
 from instep.sync.schema_changes.overflow_columns import EXTRA
 from instep.sync.schema_changes.owned_tables import check_unmoved
-from instep.sync.schema_changes.selection_change import incomplete_columns, partial_columns, remember_loaded
+from instep.sync.schema_changes.selection_change import (
+    incomplete_columns,
+    partial_columns,
+    remember_added,
+    remember_loaded,
+)
 from instep.sync.schema_changes.undo import resume_undos
 from instep.temporary import remove_abandoned
 
@@ -394,6 +399,7 @@ class _Sync:
             silent, whole = self.unsent_tables(waiting), {load.table.ref for load in loaded if load.complete}
             if isinstance(self.follow, Streaming):
                 whole |= self.follow.completed_tables - {read.table.ref for read in silent}
+                remember_added(context, self.follow.idle_reads)
             remember_loaded(context, [*(load.read for load in loaded), *silent, *self.idle_reads(loaded)], whole)
             served = self.backfills_done(waiting, loaded)
             for backfill in waiting:

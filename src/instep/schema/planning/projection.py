@@ -178,6 +178,13 @@ def loaded_columns(
     return tuple(_as_before(c, before) if c.name in undecided else c for c in after)
 
 
+def with_added(read: TableRead, before: Sequence[LoadedColumn]) -> tuple[LoadedColumn, ...]:
+    """Return the columns of a loaded table of which nothing was read since: no row has a value of those that are new in
+    this read."""
+    added = (column for column in read.columns if _known(before, column.column) is None)
+    return (*before, *(_loaded(column, (), True) for column in added))
+
+
 def _as_before(column: LoadedColumn, before: Sequence[LoadedColumn]) -> LoadedColumn:
     old = next((c for c in before if c.name == column.name and c.type == column.type and c.native), None)
     return column if old is None else replace(column, native=old.native)

@@ -124,6 +124,15 @@ class LoadedColumns:
             rules = {t: replace(was, removed={**was.removed, **gone[t]}) for t, (_, was) in known.items()}
             self.save(connection, left, rules)
 
+    def mark_returned(self, connection: str, table: Ref, column: str) -> None:
+        """Record that a removed column is back, and that rows of the table have its values of then until they change or
+        are read again. A table that was never loaded has none."""
+        with self._db.write(connection):
+            for own, rules in self.with_rules(connection, [table]).values():
+                hashed = rules.removed.get(column, False)
+                back = LoadedColumn(column, hashed=hashed, partial=True, outdated=True)
+                self.save(connection, {table: (*(c for c in own if c.name != column), back)})
+
     def _change(self, connection: str, act: Callable[[Ref, LoadedColumn], LoadedColumn]) -> None:
         with self._db.write(connection):
             loaded = self.of(connection)

@@ -4,12 +4,13 @@ values, so that such a table is read anew."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from instep.schema.catalog.catalog import Catalog, Table
 from instep.schema.catalog.promotion import fitting
 from instep.schema.changes.describe import Change, ColumnAdded, ColumnRemoved, ColumnReordered, TableAdded
 from instep.schema.policy.policy import Decision
+from instep.sources.stream import Streams
 from instep.sync.context import SyncContext
 from instep.sync.detection.detect import DetectionResult
 from instep.sync.detection.table_renames import TableRenames
@@ -56,6 +57,16 @@ def reuses_old_values(context: SyncContext, table: Table | None, change: Change,
     return any(
         fitting(c.type, new.type) for c in retained if c.name == new.name or (c.retained and c.id and c.id == new.id)
     )
+
+
+def keeps_old_values(
+    context: SyncContext, table: Table | None, decision: Decision, decisions: Sequence[Decision]
+) -> bool:
+    """Return whether a column that returns to a stream goes on with its old values in rows that do not change: the
+    source sends these again only where policy asks for it."""
+    if not isinstance(context.source, Streams) or not isinstance(decision.change, ColumnAdded):
+        return False
+    return decision.modifiers.backfill == "none" and reuses_old_values(context, table, decision.change, decisions)
 
 
 def _dropped(context: SyncContext, table: Table) -> set[str]:

@@ -231,6 +231,11 @@ class Streaming:
         whole, loaded = self.completed_tables - self._taken, self.context.store.loaded.of(self.context.name)
         return tuple(r for r in self._reads.values() if r.table.ref in whole and r.table.ref in loaded)
 
+    @property
+    def idle_reads(self) -> list[TableRead]:
+        """The reads of the tables of which this run has taken nothing."""
+        return [read for read in self._reads.values() if read.table.ref not in self._taken]
+
     def served(self, waiting: Sequence[Backfill]) -> set[int]:
         """Return the numbers of those for which all has come that they ask for: one that was asked for behind a table's
         first rows of this run is about these rows, too."""

@@ -44,7 +44,7 @@ from instep.sync.detection.drift import as_left, inspected, repaired, request_dr
 from instep.sync.detection.new_objects import is_for_tables
 from instep.sync.detection.pause import releases, resume
 from instep.sync.detection.refused import block_tables, record_refused
-from instep.sync.detection.swapped import WHY, may_be_swapped, reuses_old_values
+from instep.sync.detection.swapped import WHY, keeps_old_values, may_be_swapped, reuses_old_values
 from instep.sync.detection.table_renames import TableRenames
 from instep.sync.journal import Journal, confirm, journal
 from instep.sync.schema_changes.backfill_plan import follow_columns
@@ -316,6 +316,10 @@ def _accept(
             review = reviews[key(decision.change)]
             was = before.get(places.before(decision.change))
             _request_backfill(context, decision, review, was, plan, places)
+            if keeps_old_values(context, was, decision, plan.decisions):
+                context.store.loaded.mark_returned(
+                    context.name, places.after(decision.change), column_of(decision.change)
+                )
             request_overflow(context, was, decision.change, review, places.after(decision.change))
             request_drift_reload(context, plan, review, places.after(decision.change))
             if may_be_swapped(context, decision.change, plan.after.get(places.after(decision.change))):

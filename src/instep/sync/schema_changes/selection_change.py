@@ -29,6 +29,7 @@ from instep.schema.planning.projection import (
     left_out,
     loaded_columns,
     reselected_columns,
+    with_added,
 )
 from instep.schema.selection.selection import is_read_hashed
 from instep.sources.log import FollowedTable
@@ -36,7 +37,7 @@ from instep.suggest import stays_in_clear
 from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.detect import DetectionResult
 from instep.sync.detection.filters import filter_of, lost_filter
-from instep.sync.detection.swapped import reuses_old_values, swap_notes
+from instep.sync.detection.swapped import keeps_old_values, reuses_old_values, swap_notes
 from instep.sync.detection.table_renames import TableRenames
 from instep.sync.schema_changes.backfill_plan import blocker_of, is_outdated, why_whole
 from instep.sync.schema_changes.selected import chosen, selected_reads
@@ -70,6 +71,13 @@ def remember_loaded(context: SyncContext, reads: Sequence[TableRead], whole: Col
     context.store.backfills.record_read(context.name, completed, why="the whole table was read", run=run)
     new = {ref: read for ref, read in columns.items() if recorded.get(ref) != (tuple(read), filters[ref])}
     context.store.loaded.save(context.name, new, {ref: filters[ref] for ref in new})
+
+
+def remember_added(context: SyncContext, reads: Sequence[TableRead]) -> None:
+    """Record the columns that have come to loaded tables of which nothing was read since."""
+    before = context.store.loaded.of(context.name, {r.table.ref for r in reads})
+    columns = {ref: with_added(r, before[ref]) for ref, r in ((r.table.ref, r) for r in reads) if ref in before}
+    context.store.loaded.save(context.name, {ref: now for ref, now in columns.items() if now != before[ref]})
 
 
 def _partial(columns: Sequence[LoadedColumn]) -> set[str]:
@@ -381,7 +389,11 @@ def partial_columns(context: SyncContext, detection: DetectionResult, accepted: 
         if table is None:
             continue
         path = f"{table.path}.{change.after.name}"
-        if reuses_old_values(context, detection.accepted.get(places.before(change)), change, detection.decisions):
+        was = detection.accepted.get(places.before(change))
+        if keeps_old_values(context, was, decision, detection.decisions):
+            if is_partial(table, context.settings(table)):
+                notes.append(_incomplete(context, table, change.after.name, outdated=True))
+        elif reuses_old_values(context, was, change, detection.decisions):
             notes.append(f"{path}: it comes back with old values, so a sync reads the whole table")
         elif decision.modifiers.backfill == "column":
             if why := why_whole(context, table, change.after.name):
@@ -389,7 +401,8 @@ def partial_columns(context: SyncContext, detection: DetectionResult, accepted: 
             elif why := blocker_of(context, table):
                 notes.append(f"{path}: rows loaded before are not filled at once: {why}")
         elif is_partial(table, context.settings(table)):
-            notes.append(_incomplete(context, table, change.after.name))
+            outdated = is_outdated(context, table.ref, change.after.name)
+            notes.append(_incomplete(context, table, change.after.name, outdated=outdated))
     return (*notes, *swap_notes(context, detection, accepted), *reselected_notes(context, detection))
 
 
@@ -406,11 +419,12 @@ def incomplete_columns(context: SyncContext, tables: Collection[Ref] | None = No
         if table is None or table.retained or column not in {c.name for c in table.live}:
             continue
         if (tables is None or ref in tables) and not waiting & {(ref, column), (ref, "")}:
-            yield ref, column, _incomplete(context, table, column)
+            outdated = is_outdated(context, table.ref, column)
+            yield ref, column, _incomplete(context, table, column, outdated=outdated)
 
 
-def _incomplete(context: SyncContext, table: Table, column: str) -> str:
+def _incomplete(context: SyncContext, table: Table, column: str, *, outdated: bool) -> str:
     option = "" if why_whole(context, table, column) else f" --column {argument(column)}"
     filled = f"`instep backfill {argument(table.path)}{option}`"
-    what = "the values from before it was left out" if is_outdated(context, table.ref, column) else "NULL in it"
+    what = "the values from before it was left out" if outdated else "NULL in it"
     return f"{table.path}.{column}: rows that do not change keep {what} until {filled}"
