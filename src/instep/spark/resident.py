@@ -41,6 +41,8 @@ _JVM_READS = re.compile(
     re.IGNORECASE,
 )
 """The variables that Spark's JVM and its workers read: other values, another JVM."""
+_OF_A_SESSION = {"SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE"}
+"""Variables that pyspark sets in each process that has a session, so that what it starts has them, too."""
 _SECRET = re.compile(r"SECRET|PASSW|TOKEN|KEY|SAS|CREDENTIAL|CONNECTION_STRING|AUTH", re.IGNORECASE)
 _REUSE = "spark.python.worker.reuse"
 _OPTIONS = re.compile(r"_OPT(ION)?S$")
@@ -131,7 +133,8 @@ def _answer(engine: socket.socket, place: Path) -> dict[str, Any]:
 
 def _variables() -> dict[str, str] | None:
     """Return the variables that the JVM has to have; None if one is a secret, which a JVM must not keep."""
-    variables = {name: value for name, value in os.environ.items() if _JVM_READS.fullmatch(name)}
+    names = {name for name in os.environ if _JVM_READS.fullmatch(name)} - _OF_A_SESSION
+    variables = {name: os.environ[name] for name in sorted(names)}
     return None if any(_holds_secret(name, value) for name, value in variables.items()) else variables
 
 
