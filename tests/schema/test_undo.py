@@ -146,8 +146,9 @@ SINCE = (
 @pytest.mark.parametrize(("name", "steps", "why"), SINCE, ids=[c[0] for c in SINCE])
 def test_what_has_moved_on_is_in_the_way(name: str, steps: tuple[tuple[str, ...], ...], why: str) -> None:
     told = story(*(changed(*s) for s in steps))
-    with pytest.raises(Conflict, match=why):
+    with pytest.raises(Conflict, match=why) as raised:
         told.undo("c-1")
+    assert ("nothing to undo" in raised.value.hint) == (why == "nothing was removed")
 
 
 def test_a_name_that_was_used_again() -> None:

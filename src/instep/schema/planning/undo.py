@@ -50,6 +50,8 @@ NEVER: Mapping[str, str] = {
     "access.lost": "it only records a fact, and nothing was changed for it",
 }
 """Kinds that cannot be taken back, and why."""
+_LATER = "undo later changes of it first, or see `instep changes list --all`"
+_NOTHING = "there is nothing to undo; its values stay as they were when the source dropped it"
 
 
 @dataclass(frozen=True)
@@ -235,7 +237,9 @@ def _table_added(applied: Applied, change: TableAdded, now: Catalog, _: Refs) ->
 def _table_removed(applied: Applied, change: TableRemoved, now: Catalog, _: Refs) -> _ReverseChange:
     ref = change.before.ref
     if applied.after.get(ref) is not None:
-        raise _since(applied, f"nothing was removed: table {change.before.path} is unchanged at the destination")
+        raise _since(
+            applied, f"nothing was removed: table {change.before.path} is unchanged at the destination", _NOTHING
+        )
     table = applied.before.get(ref)
     if table is None:
         raise _since(applied, f"table {change.before.path} is not in the accepted schema before it")
@@ -286,7 +290,7 @@ def _column(applied: Applied, change: Any, now: Catalog, moved: tuple[Refs, Name
             raise _since(applied, f"column {table.path}.{change.before.name} is not in the accepted schema before it")
         retained = applied.after.get(change.table)
         if retained and any(c.retained and c.alias == old.alias for c in retained.columns):
-            raise _since(applied, f"nothing was removed: column {old.name} of {table.path} keeps its values")
+            raise _since(applied, f"nothing was removed: column {old.name} of {table.path} keeps its values", _NOTHING)
         if any(old.name == c.name or old.alias == c.alias for c in table.columns):
             raise _since(applied, f"a column {old.name} has been added to {table.path} since")
         return _ReverseChange(
@@ -354,6 +358,5 @@ def _existing_table(applied: Applied, table: Table | None, path: str) -> Table:
     return table
 
 
-def _since(applied: Applied, why: str) -> Conflict:
-    hint = "undo later changes of it first, or see `instep changes list --all`"
+def _since(applied: Applied, why: str, hint: str = _LATER) -> Conflict:
     return Conflict(f"{applied.id} cannot be undone: {describe(applied.change)}: {why}", hint=hint)
