@@ -62,15 +62,30 @@ def test_a_column_that_rows_lack_is_named_while_nothing_is_sent(world: Connector
     assert (world.play(CHECKPOINT).notes, world.rows("t", "id", "b")) == ((), [(1, 4)])
 
 
-def came_back(make_connector: MakeConnector, backfill: str) -> ConnectorWorld:
+def test_a_column_that_no_earlier_row_can_lack_is_not_named(make_connector: MakeConnector) -> None:
+    """A first load that sends it late, and a table of which nothing was loaded so far."""
+    world = make_connector(declared=[*KEY, {"table": "empty", "columns": {"id": "LONG"}}])
+    first = world.play(*upserts("t", {"id": 1, "a": "x"}), CHECKPOINT, *upserts("t", {"id": 2, "b": 5}), CHECKPOINT)
+    world.declared[1]["columns"]["n"] = "LONG"
+    partial = world.preview().partial
+    assert (first.notes, partial, world.play(CHECKPOINT).notes) == ((), (), ())
+    assert lacks("c", "NULL in it") in world.play(*upserts("t", {"id": 3, "c": 6}), CHECKPOINT).notes
+
+
+def came_back(
+    make_connector: MakeConnector, backfill: str, policy: str = "allow_all", kind: str = "LONG"
+) -> ConnectorWorld:
     """A table with a column that was removed and is declared again; its row was sent without it in between."""
-    world = make_connector(declared=TYPED, policy=preset("allow_all", backfill=backfill))
+    typed = [{**TYPED[0], "columns": {"id": "LONG", "a": "STRING", "b": kind}}]
+    world = make_connector(declared=typed, policy=preset(policy, backfill=backfill))
     world.play(*upserts("t", {"id": 1, "a": "x", "b": 4}), CHECKPOINT)
     world.declared = [{"table": "t", "primary_key": ["id"], "columns": {"id": "LONG", "a": "STRING"}}]
     for a in ("y", "z"):
         world.play(*upserts("t", {"id": 1, "a": a}), CHECKPOINT)
+        world.answer("approved", "column.removed")
+    world.play(CHECKPOINT)
     assert next(c for c in world.accepted("t").columns if c.name == "b").retained
-    world.declared = TYPED
+    world.declared = typed
     return world
 
 
@@ -81,6 +96,30 @@ def test_a_column_that_comes_back_is_told_with_what_rows_have_in_it(make_connect
     assert world.rows("t", "id", "b") == [(1, 4)]
     assert world.play(full=True).notes == ()
     assert (world.play(CHECKPOINT).notes, world.rows("t", "id", "b")) == ((), [(1, None)])
+
+
+def test_a_run_that_sends_everything_names_no_column_that_comes_back(make_connector: MakeConnector) -> None:
+    world = came_back(make_connector, "none")
+    assert (world.play(full=True).notes, world.rows("t", "id", "b")) == ((), [(1, None)])
+
+
+def test_a_column_that_comes_back_is_told_once_its_kept_values_are_in_its_rows(make_connector: MakeConnector) -> None:
+    world = came_back(make_connector, "none", "approve")
+    world.play(*upserts("t", {"id": 2, "a": "x", "b": 7}), CHECKPOINT)
+    world.answer("approved", "column.added")
+    told = lacks("b", "the values from before it was left out")
+    notes = [world.play(CHECKPOINT).notes for _ in range(3)]
+    assert ([told in these for these in notes], world.rows("t", "id", "b")) == ([True] * 3, [(1, 4), (2, 7)])
+
+
+def test_a_column_that_comes_back_hashed_is_sent_again_at_once(make_connector: MakeConnector) -> None:
+    """Policy leaves old values where they are, but none of them in clear."""
+    world = came_back(make_connector, "none", kind="STRING")
+    world.selection = Selection(hashed=(Pattern("t.b"),))
+    told = "t may differ until the next sync, which has all of its rows sent again: t.b is hashed"
+    assert told in world.play(CHECKPOINT).notes
+    assert AGAIN in world.play(CHECKPOINT).notes
+    assert world.rows("t", "id", "b") == [(1, None)]
 
 
 def test_a_column_that_comes_back_is_sent_again_where_policy_fills_it(make_connector: MakeConnector) -> None:

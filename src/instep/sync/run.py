@@ -348,7 +348,7 @@ class _Sync:
             *refusals(plan.decisions, plan.refused),
             *map(describe, plan.notes),
             *plan.remarks,
-            *partial_columns(context, detection, plan.after),
+            *partial_columns(context, detection, plan.after, self.is_sent_whole),
             *unshown_names(context),
         )
         for text in texts:
@@ -356,6 +356,10 @@ class _Sync:
         if paused := context.store.pauses.connection(context.name):
             raise Blocked(f"connection {context.name} is paused: {paused.reason}", hint="see `instep changes list`")
         return detection
+
+    def is_sent_whole(self, ref: Ref) -> bool:
+        """Return whether a connector sends every row of the table in this run."""
+        return isinstance(self.follow, Streaming) and self.follow.stream.starts(ref)
 
     def note_refused(self, refused: Mapping[Ref, str], detection: DetectionResult) -> None:
         """Record the tables whose changes the destination cannot take.

@@ -102,10 +102,11 @@ class LoadedColumns:
         self._change(connection, lambda table, c: replace(c, name=names.get((table, c.name), c.name)))
 
     def fill(self, connection: str, table: Ref, column: str) -> None:
-        """Record that every row of the table has the column's value."""
+        """Record that every row of the table has the column's value where it was NULL. Values from before the column
+        was left out are no NULL: they stay on record."""
 
         def filled(ref: Ref, c: LoadedColumn) -> LoadedColumn:
-            return replace(c, partial=False, outdated=False) if (ref, c.name) == (table, column) else c
+            return replace(c, partial=False) if (ref, c.name) == (table, column) and not c.outdated else c
 
         self._change(connection, filled)
 

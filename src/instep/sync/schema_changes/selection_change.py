@@ -10,7 +10,7 @@ New columns whose old rows stay NULL: said plainly before and after, because a c
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
@@ -327,7 +327,8 @@ def _reenabled_columns(
     reads: Sequence[TableRead],
     loaded: dict[Ref, tuple[LoadedColumn, ...]],
 ) -> Iterator[ReselectedColumn]:
-    """Yield re-enabled columns, without those that this detection adds: policy says what becomes of their old rows."""
+    """Yield re-enabled columns. Policy says what becomes of the old rows of those that this detection adds, but not
+    whether values may stay in clear."""
     places = TableRenames.of(detection.decisions)
     fresh = {
         (places.after(d.change), d.change.after.name) for d in detection.applied if isinstance(d.change, ColumnAdded)
@@ -335,7 +336,7 @@ def _reenabled_columns(
     undecided = _undecided(context)
     for read in reads:
         for column in reselected_columns(read, loaded.get(read.table.ref, ()), undecided.get(read.source.ref, ())):
-            if (column.table.ref, column.column.name) not in fresh:
+            if column.what in ("hashed", "clear") or (column.table.ref, column.column.name) not in fresh:
                 yield column
 
 
@@ -375,23 +376,27 @@ def _has_cursor(context: SyncContext, column: ReselectedColumn) -> bool:
     return choice is not None and choice.partial and (column.what != "retyped" or choice.mode != "stream")
 
 
-def partial_columns(context: SyncContext, detection: DetectionResult, accepted: Catalog) -> tuple[str, ...]:
-    """Return one sentence a column that is added to a table with a cursor and not backfilled by policy, or that cannot
-    be filled by itself as policy asks."""
+def partial_columns(
+    context: SyncContext, detection: DetectionResult, accepted: Catalog, sent: Callable[[Ref], bool] = lambda ref: False
+) -> tuple[str, ...]:
+    """Return one sentence a column that is added to a loaded table with a cursor and not backfilled by policy, or that
+    cannot be filled by itself as policy asks. `sent` tells of which tables the run under way brings every row."""
     if detection.version == 0:
         return ()
     notes, places = [], TableRenames.of(detection.decisions)
+    loaded = context.store.loaded.of(context.name)
     for decision in detection.applied:
         change = decision.change
         if not isinstance(change, ColumnAdded) or decision.modifiers.backfill == "table":
             continue
         table = accepted.get(places.after(change))
-        if table is None:
+        if table is None or not {places.before(change), table.ref} & loaded.keys():
             continue
+        lacks_values = is_partial(table, context.settings(table)) and not sent(table.ref)
         path = f"{table.path}.{change.after.name}"
         was = detection.accepted.get(places.before(change))
         if keeps_old_values(context, was, decision, detection.decisions):
-            if is_partial(table, context.settings(table)):
+            if lacks_values:
                 notes.append(_incomplete(context, table, change.after.name, outdated=True))
         elif reuses_old_values(context, was, change, detection.decisions):
             notes.append(f"{path}: it comes back with old values, so a sync reads the whole table")
@@ -400,7 +405,7 @@ def partial_columns(context: SyncContext, detection: DetectionResult, accepted: 
                 notes.append(f"{path}: {why}, so a sync reads the whole table for it")
             elif why := blocker_of(context, table):
                 notes.append(f"{path}: rows loaded before are not filled at once: {why}")
-        elif is_partial(table, context.settings(table)):
+        elif lacks_values:
             outdated = is_outdated(context, table.ref, change.after.name)
             notes.append(_incomplete(context, table, change.after.name, outdated=outdated))
     return (*notes, *swap_notes(context, detection, accepted), *reselected_notes(context, detection))
