@@ -385,3 +385,41 @@ def test_a_table_is_looked_up_among_thousands(monkeypatch: pytest.MonkeyPatch) -
     assert keys.fitting("main.t7") == ["main.*", "main.t7", "re:.*t7"]
     assert keys.fitting("[a]") == ["[a]"]
     assert len(tried) == 6
+
+
+# who says it, what of a connection that was never synced, whether it is done
+ENDS = [
+    ("approver", {"source": "db2"}, False), ("approver", {"destination": "lake2"}, False),
+    ("approver", {"namespace": "other"}, False), ("approver", {"namespace": "n", "shard": "x"}, False),
+    ("approver", {"salt": "another"}, False), ("approver", {"salt": None}, False),
+    ("approver", {"salt": "******", "policy": "approve"}, True), ("admin", {"source": "db2"}, True),
+    ("admin", {"destination": "lake2"}, True), ("admin", {"salt": "another"}, True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("role", "patch", "done"), ENDS, ids=str)
+def test_only_an_admin_changes_what_a_connection_reads_and_where_it_loads(
+    api: Api, role: str, patch: dict[str, Any], done: bool
+) -> None:
+    put(api, "/sources/db2", {"type": "sqlite", "path": "shop.db"})
+    put(api, "/destinations/lake2", {"type": "duckdb", "path": "lake.duckdb"})
+    spec = {"source": "db", "destination": "lake", "salt": PASSWORD}
+    assert api.call("POST", "/connections", body={"name": "mine", "spec": spec}).status_code == 201
+    before = api.get("/connections/mine/settings")["spec"]
+    for found in (
+        api.call("PATCH", "/connections/mine/settings", role, body={"spec": patch}, params={"dry_run": "true"}),
+        put(api, "/connections/mine/settings", merged(before, patch), role=role),
+    ):
+        assert (found.status_code == 200, "role approver" in found.text) == (done, not done), found.text
+        assert done or found.status_code == 403
+    assert done or api.get("/connections/mine/settings")["spec"] == before
+
+
+def test_an_approver_gives_a_connection_its_first_salt(api: Api) -> None:
+    spec = {"source": "db", "destination": "lake"}
+    assert api.call("POST", "/connections", body={"name": "mine", "spec": spec}).status_code == 201
+    for salt, status in ((PASSWORD, 200), ("another", 403)):
+        assert (
+            api.call("PATCH", "/connections/mine/settings", "approver", body={"spec": {"salt": salt}}).status_code
+            == status
+        )

@@ -8,6 +8,7 @@ from typing import Any
 
 from instep.control.immediate.context import WriteContext
 from instep.control.queries.objects import ObjectDocument, managed, used
+from instep.control.resources.api_keys import may
 from instep.control.resources.resources import Managed, merged
 from instep.errors import Forbidden
 from instep.operations.immediate.objects import (
@@ -26,6 +27,9 @@ from instep.project.text.problems import suggestion_or_list
 
 _TIED = ("source", "destination", "namespace", "tags", "shard", "notify", "log")
 """The keys that tie a connection to others: an API key that is for some groups may not change them."""
+_ENDS = ("source", "destination", "namespace", "shard", "salt")
+"""The keys that say which rows go where, and how hashes are made: an admin gives them to a new connection, and only an
+admin changes them. A salt where there is none may come from whoever may hash columns."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +126,9 @@ class _SettingsWriting(_ObjectWriting):
     def write(
         self, context: WriteContext, before: Managed, spec: Mapping[str, Any], policies: Collection[str]
     ) -> WrittenObject:
-        """Write them; Forbidden for an asker with groups who changes what ties the connection to others."""
+        """Write them; Forbidden for an asker with groups who changes what ties the connection to others, and for one
+        who is no admin and changes what it reads or where it loads."""
+        _check_ends(context, before, spec)
         if context.scope is not None:
             _check_ties(context, before, spec)
             _check_policy(context, before, spec, policies)
@@ -185,6 +191,15 @@ def _check_ties(context: WriteContext, before: Managed, spec: Mapping[str, Any])
         key, groups = context.key.id, ", ".join(context.key.groups)
         message = f"{', '.join(tied)} of connection {before.name} cannot be set by API key {key}, which is for {groups}"
         raise Forbidden(message, hint="use a key without groups")
+
+
+def _check_ends(context: WriteContext, before: Managed, spec: Mapping[str, Any]) -> None:
+    if context.key is None or may(context.key.role, "admin"):
+        return
+    first = {"salt"} - before.spec.keys()
+    if ends := [one for one in _ENDS if one not in first and spec.get(one) != before.spec.get(one)]:
+        message = f"{', '.join(ends)} of connection {before.name} cannot be set by the role {context.key.role}"
+        raise Forbidden(message, hint="use a key with the role admin")
 
 
 def _check_policy(context: WriteContext, before: Managed, spec: Mapping[str, Any], seen: Collection[str]) -> None:
