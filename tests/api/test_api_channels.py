@@ -20,7 +20,7 @@ PROJECT = """\
 sources: {db: {type: sqlite, path: shop.db}}
 destinations: {lake: {type: duckdb, path: lake.duckdb}}
 connections: {eu: {tags: [europe]}}
-channels: {told: {type: slack, url: "${env:HOOK_URL}"}}
+channels: {told: {type: slack, url: "${env:HOOK_URL}"}, inner_one: {type: slack, url: "${env:INNER_URL}"}}
 egress: {allow: [127.0.0.0/8]}
 """
 
@@ -35,6 +35,7 @@ def hook() -> Iterator[Web]:
 def api(tmp_path: Path, hook: Web, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
     """`hook` is kept by the server with its secrets, `told` stands in the file."""
     monkeypatch.setenv("HOOK_URL", hook.url)
+    monkeypatch.setenv("INNER_URL", "http://10.1.2.3/path-is-secret")
     tmp_path.joinpath("instep.yml").write_text(PROJECT)
     with open_server(tmp_path, insecure_dev=True) as app:
         api = serve(app)
@@ -108,14 +109,60 @@ def test_a_test_that_is_refused(api: Api, hook: Web, status: int, headers: dict[
     assert api.call("POST", "/channels/hook/test", headers={"Idempotency-Key": "k"}).status_code == 200, "not kept"
 
 
-def test_a_test_goes_nowhere_where_it_is_not_allowed(api: Api, hook: Web) -> None:
-    inner = {"type": "slack", "url": f"http://10.1.2.3:{hook.port}/path-is-secret"}
-    api.call("PUT", "/channels/inner", body={"spec": inner})
-    found = api.call("POST", "/channels/inner/test")
+def test_a_test_goes_nowhere_where_it_is_not_allowed(api: Api) -> None:
+    found = api.call("POST", "/channels/inner_one/test")
     assert (found.status_code, "10.1.2.3" in found.json()["detail"]) == (503, True)
     assert "egress" in found.json()["hint"]
     assert "path-is-secret" not in found.text
     assert api.call("POST", "/channels/none/test").status_code == 404
+
+
+NOWHERE = {  # where nothing is sent, whatever a name stands for: what is said of it
+    "file:///etc/path-is-secret": "neither https nor http",
+    "gopher://hooks.example.org/path-is-secret": "neither https nor http",
+    "https://": "names no host",
+    "https://me:path-is-secret@hooks.example.org/": "a login belongs into a header",
+    "http://169.254.169.254/path-is-secret": "metadata",
+    "https://169.254.169.254/path-is-secret": "metadata",
+    "https://2852039166/path-is-secret": "metadata",
+    "https://10.1.2.3/path-is-secret": "private network",
+    "https://[::ffff:10.1.2.3]/path-is-secret": "private network",
+    "http://1.1.1.1/path-is-secret": "without TLS",
+}
+
+
+@pytest.mark.parametrize("url", NOWHERE)
+@pytest.mark.parametrize("kind", ["slack", "teams", "webhook"])
+def test_a_channel_that_leads_where_nothing_is_sent_is_refused_when_it_is_made(api: Api, kind: str, url: str) -> None:
+    spec = {"type": kind, "url": url, **({"secret": SECRET} if kind == "webhook" else {})}
+    for method, path, body in (
+        ("POST", "/channels", {"name": "inner", "spec": spec}),
+        ("PUT", "/channels/inner", {"spec": spec}),
+    ):
+        found = api.call(method, path, body=body)
+        assert (found.status_code, NOWHERE[url] in found.text) == (422, True), found.text
+        assert "path-is-secret" not in found.text
+    assert api.call("GET", "/channels/inner").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"type": "email", "to": ["a@example.org"], "sender": "b@example.org", "host": "169.254.169.254"},
+        {"type": "apprise", "url": "jsons://10.1.2.3/path-is-secret"},
+    ],
+    ids=lambda spec: spec["type"],
+)
+def test_a_server_of_another_kind_of_channel_is_judged_when_it_is_made(api: Api, spec: dict[str, Any]) -> None:
+    found = api.call("POST", "/channels", body={"name": "inner", "spec": spec})
+    assert (found.status_code, "nothing is sent there" in found.text) == (422, True), found.text
+    assert "path-is-secret" not in found.text
+
+
+def test_a_name_and_a_listed_host_are_judged_when_something_is_sent(api: Api, hook: Web) -> None:
+    for url in ("https://hooks.example.org/x", "http://hooks.example.org/x", hook.url):
+        found = api.call("PUT", "/channels/mine", body={"spec": {"type": "slack", "url": url}})
+        assert found.status_code in (200, 201), found.text
 
 
 def test_from_an_event_to_its_delivery(api: Api, hook: Web) -> None:

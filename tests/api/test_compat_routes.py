@@ -438,6 +438,8 @@ def test_webhooks_are_kept_and_their_secret_never_told(compat: Compat) -> None:
         "has failed"
         in compat.ask("PATCH", f"/webhooks/{other}", {"url": "https://127.0.0.1:9/", "active": True}, 400)["message"]
     )
+    inner = compat.ask("POST", "/webhooks/account", {**body, "url": "https://169.254.169.254/"}, 400)
+    assert "metadata" in inner["message"]
     for wrong in ({"url": "http://example.com"}, {"events": ["nope"]}, {"events": []}):
         assert compat.ask("POST", "/webhooks/account", body | wrong, 400)["code"] == "InvalidInput"
 

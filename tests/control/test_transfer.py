@@ -49,7 +49,9 @@ connections:
     tables:
       public.orders: {mode: upsert, cursor: at, lookback: 5m}
 """
-VARIABLES = {name: f"{CANARY}-{name}" for name in ("PG", "S3", "CHAT", "SALT")}
+VARIABLES = {name: f"{CANARY}-{name}" for name in ("PG", "S3", "SALT")} | {
+    "CHAT": f"https://chat.example/{CANARY}-CHAT"
+}
 
 
 def opened(folder: Path) -> Resources:

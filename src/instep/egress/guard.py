@@ -36,6 +36,14 @@ def looked_up(host: str, port: int) -> Sequence[str]:
     return list(dict.fromkeys(str(answer[4][0]) for answer in addresses))
 
 
+def as_written(host: str, port: int) -> Sequence[str]:
+    """Return the address that a host is by its own words, as the system reads them; OSError for a name of others."""
+    if host.lower().rstrip(".").rpartition(".")[2] == "localhost":
+        return ["127.0.0.1"]
+    answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    return [str(answer[4][0]) for answer in answers]
+
+
 @dataclass(frozen=True)
 class JudgedHost:
     """A host whose addresses were judged."""
@@ -76,6 +84,15 @@ class EgressGuard:
                     hint=f"if it is meant, list it: `egress: {{allow: [{text}]}}`",
                 )
         return JudgedHost(host, port, addresses, all(trusted))
+
+    def judged_as_written(self, host: str, port: int) -> JudgedHost | None:
+        """Return a host that is judged without looking it up, None for a name; EgressRefused as `target`."""
+        try:
+            return EgressGuard(self.allow, as_written).target(host, port)
+        except EgressRefused:
+            raise
+        except ConnectError:
+            return None
 
     def connect(self, host: str, port: int, timeout: float) -> socket.socket:
         """Return a connection to a judged address. Raises EgressRefused or ConnectError; `timeout` in seconds."""

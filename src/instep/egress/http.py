@@ -89,6 +89,18 @@ def place(url: str) -> HttpAddress:
     return HttpAddress(parts.scheme, parts.hostname, port or (443 if parts.scheme == "https" else 80), path)
 
 
+def check_url(guard: EgressGuard, url: str) -> None:
+    """Raise EgressRefused for a URL that `request` refuses whatever its host stands for: nothing is looked up."""
+    to = place(url)
+    target = guard.judged_as_written(to.host, to.port)
+    if to.scheme == "http" and not (target.trusted if target else guard.allow):
+        raise _in_clear(to)
+
+
+def _in_clear(to: HttpAddress) -> EgressRefused:
+    return EgressRefused(f"{to.host} is asked for without TLS", hint="use https, or list it under `egress: allow:`")
+
+
 def _refused(why: str) -> EgressRefused:
     return EgressRefused(f"the URL cannot be used: {why}", hint="write https://host/path")
 
@@ -117,7 +129,7 @@ def request(
     begun = time.monotonic()
     target = guard.target(to.host, to.port)
     if to.scheme == "http" and not target.trusted:
-        raise EgressRefused(f"{to.host} is asked for without TLS", hint="use https, or list it under `egress: allow:`")
+        raise _in_clear(to)
     context = ssl.create_default_context(cafile=ca or None) if to.scheme == "https" else None
     connection = _PinnedConnection(target, timeout, context)
     try:

@@ -333,7 +333,7 @@ class Project:
     @property
     def shelves(self) -> Shelves:
         """The folders that paths lead to which come through an API."""
-        return Shelves.of(self.root, self.model.shelves, self.store_url())
+        return Shelves.of(self.root, self.model.shelves, self.store_url(), self.model.egress.allow)
 
     def _opened(self, section: SectionT, path: TreePath) -> SectionT:
         """Return the section with every reference resolved, and paths that begin at the project's folder."""

@@ -30,10 +30,12 @@ from instep.project.allowed.values import (
     jdbc_path,
     jdbc_url,
     labels,
+    mail_host,
     nothing,
     place,
     store_properties,
     subprotocol,
+    url,
     warehouse,
 )
 from instep.project.sections import (
@@ -77,8 +79,8 @@ HOST = KeyReach("a server on any network, by TCP; no socket of this machine", ho
 PORT = replace(SETTING, address=True)
 TRUST = replace(SETTING, address=True)
 SQL = KeyReach("one condition that the source's database evaluates with the source's login, read-only, over one table")
-PUBLIC = KeyReach("a public address over TLS, or one that `egress` of instep.yml allows")
-MAIL = KeyReach(PUBLIC.words, address=True)
+PUBLIC = KeyReach("a public address over TLS, or one that `egress` of instep.yml allows", url)
+MAIL = KeyReach(PUBLIC.words, mail_host, address=True)
 FILE = KeyReach("a file on a shelf", file)
 TRUSTED = replace(FILE, address=True)
 PLACE = KeyReach("a folder on a shelf, or a bucket (s3, gs, abfs)", place)

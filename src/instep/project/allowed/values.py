@@ -8,11 +8,11 @@ Properties of libraries that an API may set, by name: everything else may name c
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
-from urllib.parse import unquote_plus
+from urllib.parse import unquote_plus, urlsplit
 
-from instep.egress.guard import BUCKETS
+from instep.egress.guard import BUCKETS, EgressGuard, EgressRefused
 from instep.errors import ProjectError
 from instep.project.sections.file_settings import CONNECTORS, DRIVERS, Shelves, real_path
 from instep.project.sections.jdbc_address import DIALECTS, FILE_OPTIONS, JdbcDialect, url_options
@@ -214,6 +214,26 @@ def _dialect(section: Any) -> JdbcDialect:
     return DIALECTS.get(kind.lower(), JdbcDialect())
 
 
+def url(value: str, section: Any, shelves: Shelves) -> Refusals:
+    """Refuse a URL to which nothing would be sent, as far as its own words tell."""
+    from instep.egress.http import check_url
+
+    yield from _judged(lambda guard: check_url(guard, value), shelves)
+
+
+def mail_host(value: str, section: Any, shelves: Shelves) -> Refusals:
+    """Refuse a mail server to which nothing would be sent, as far as its own words tell."""
+    refused = list(host(value, section, shelves))
+    yield from refused or _judged(lambda guard: guard.judged_as_written(value, section.port), shelves)
+
+
+def _judged(judge: Callable[[EgressGuard], object], shelves: Shelves) -> Refusals:
+    try:
+        judge(EgressGuard(shelves.hosts))
+    except EgressRefused as error:
+        yield (), f"{error.message}: {error.hint}"
+
+
 def apprise(value: str, section: Any, shelves: Shelves) -> Refusals:
     """Refuse services that read files or run programs, and options that may name any."""
     scheme, _, address = value.partition("://")
@@ -230,6 +250,17 @@ def apprise(value: str, section: Any, shelves: Shelves) -> Refusals:
             (),
             f"sets {', '.join(name[:40] for name in strange)}: an API may set {', '.join(sorted(_SERVICE_OPTIONS))}",
         )
+    if server := _host_of(value):
+        yield from _judged(lambda guard: guard.judged_as_written(server, 443), shelves)
+
+
+def _host_of(address: str) -> str:
+    """Return the host of an Apprise URL, "" where it has a token in its place."""
+    try:
+        found = urlsplit(address).hostname or ""
+    except ValueError:
+        return ""
+    return found if re.fullmatch(r"[\d.]+|0x[\da-f.x]+|.*:.*|.*localhost\.?", found) else ""
 
 
 def _words(prefix: str, text: str) -> frozenset[str]:

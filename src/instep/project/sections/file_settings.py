@@ -30,23 +30,24 @@ _ESCAPES = frozenset("%?#")
 
 @dataclass(frozen=True)
 class Shelves:
-    """`folders` and `private` are real paths below or beside `root`: what is `private` is on no shelf, wherever it
-    is."""
+    """Places that an API reaches. `folders` and `private` are real paths below or beside `root`: what is `private` is
+    on no shelf, wherever it is. `hosts` are the inner networks and hosts that may be sent something."""
 
     root: Path
     named: tuple[str, ...]
     folders: tuple[Path, ...]
     private: tuple[Path, ...]
+    hosts: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, root: Path, named: Iterable[str], store_url: str) -> Shelves:
+    def of(cls, root: Path, named: Iterable[str], store_url: str, hosts: tuple[str, ...] = ()) -> Shelves:
         """Return the shelves of a project in `root`, whose control store is at `store_url`."""
         names, real = tuple(named), root.resolve()
         folders = tuple(resolved for name in names if (resolved := real_path(real, name)))
         store = [Path(store_url.removeprefix(_SQLITE))] if store_url.startswith(_SQLITE) else []
         own = (*map(Path, _PRIVATE), *store)
         private = tuple(real_path(real, str(path)) or path for path in own)
-        return cls(real, names, folders, private)
+        return cls(real, names, folders, private, hosts)
 
     def refusal(self, setting: str) -> str:
         """Say why a path is refused, "" if it is on a shelf."""

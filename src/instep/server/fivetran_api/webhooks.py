@@ -14,6 +14,7 @@ from pydantic import Field
 
 from instep.control.compat import CompatDocuments, Identity
 from instep.egress.guard import EgressGuard
+from instep.egress.http import check_url as refuse_unsendable
 from instep.egress.http import place
 from instep.errors import ConnectError
 from instep.notify.channel import NotDelivered
@@ -121,6 +122,8 @@ def change(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
         check_url(context.ports.egress(), will["url"])
     if parsed.active or (item.spec["active"] and {"url", "secret"} & set(patch)):
         _try(context, will)
+    elif "url" in patch:
+        refuse_unsendable(context.ports.egress(), will["url"])
     with context.write(body):
         made = context.ports.objects.change("webhook", id, patch, context.caller.name)
         if parsed.active:
@@ -154,6 +157,8 @@ def _create(context: RequestContext, parsed: NewWebhook, kind: Mapping[str, str]
     spec = {**parsed.model_dump(), **kind}
     if parsed.active:
         _try(context, spec)
+    else:
+        refuse_unsendable(context.ports.egress(), parsed.url)
     name = f"webhook_{secrets.token_hex(6)}"
     with context.ports.store.transaction():
         made = context.ports.objects.create("webhook", name, spec, context.caller.name)
