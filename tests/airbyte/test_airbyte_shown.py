@@ -11,14 +11,12 @@ from secrets import token_hex
 from typing import Any
 
 import pytest
-from starlette.testclient import TestClient
 
 from instep.bootstrap import App, open_server
-from instep.control.resources import api_keys
 from instep.project.documents import MASK
 from instep.redaction import HIDDEN, blot
-from instep.server.app import create_app
 from instep.sources.airbyte.specification import Specification
+from served_requests import requested, served_project
 
 SECRETS = ("99-swordfish", "mellon-1234", "abracadabra", "plain-by-mistake", "in-a-list", "7391")
 CONFIGURATION = """\
@@ -78,22 +76,13 @@ print(json.dumps(answers[sys.argv[1]]))
 @pytest.fixture
 def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
     monkeypatch.setenv("OUTSIDE", "from-outside")
-    for name, text in (("instep.yml", FILE), ("player.py", PLAYER), ("schema.json", json.dumps(SCHEMA))):
-        tmp_path.joinpath(name).write_text(text)
-    opened = open_server(tmp_path, insecure_dev=True)
-    yield opened
-    opened.store.close()
-
-
-def request(app: App, role: str, method: str, path: str, body: Any = None) -> str:
-    secret = api_keys.create(app.store, f"k{token_hex(8)}", role, "test").secret
-    client = TestClient(create_app(app), client=("127.0.0.1", 1))
-    answer = client.request(method, path, json=body, headers={"Authorization": f"Bearer {secret}"})
-    return answer.text
+    files = {"instep.yml": FILE, "player.py": PLAYER, "schema.json": json.dumps(SCHEMA)}
+    with served_project(tmp_path, files) as opened:
+        yield opened
 
 
 def shown(app: App) -> dict[str, Any]:
-    spec = json.loads(request(app, "viewer", "GET", "/api/v1/sources/shop"))["spec"]
+    spec = requested(app, "viewer", "GET", "/api/v1/sources/shop").json()["spec"]
     configuration: dict[str, Any] = spec["configuration"]
     return configuration
 
@@ -131,7 +120,7 @@ def test_another_program_may_have_other_secrets(app: App, tmp_path: Path) -> Non
 def test_no_answer_has_a_secret(app: App, known: bool, method: str, path: str, body: Any) -> None:
     if known:
         check(app)
-    text = request(app, "admin", method, path, body)
+    text = requested(app, "admin", method, path, body).text
     assert [secret for secret in SECRETS if secret in text] == []
     if method == "PATCH":
         assert "configuration:" in text

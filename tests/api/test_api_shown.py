@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from secrets import token_hex
 from typing import Any
 
 import pytest
-from starlette.testclient import TestClient
 
-from instep.bootstrap import App, open_server
-from instep.control.resources import api_keys
-from instep.project.documents import MASK, masked_arguments
-from instep.server.app import create_app
+from instep.bootstrap import App
+from instep.control.resources.transfer import export_text
+from instep.errors import ProjectError
+from instep.project.documents import MASK, masked_arguments, pointer, secrets_in
+from instep.store.store import Store
+from served_requests import requested, served_project
 
 CONFIGURATION = {
     "host": "shop.example",
@@ -46,16 +46,12 @@ connections: {shop: {source: shop}}
 def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
     monkeypatch.setenv("OUTSIDE", "from-outside")
     (tmp_path / "connectors" / "own").mkdir(parents=True)
-    (tmp_path / "instep.yml").write_text(FILE)
-    opened = open_server(tmp_path, insecure_dev=True)
-    yield opened
-    opened.store.close()
+    with served_project(tmp_path, {"instep.yml": FILE}) as opened:
+        yield opened
 
 
 def request(app: App, role: str, method: str, path: str, body: Any = None) -> Any:
-    secret = api_keys.create(app.store, f"k{token_hex(8)}", role, "test").secret
-    client = TestClient(create_app(app), client=("127.0.0.1", 1))
-    answer = client.request(method, path, json=body, headers={"Authorization": f"Bearer {secret}"})
+    answer = requested(app, role, method, path, body)
     found = [one for one in SECRETS if one in answer.text]
     assert not found, (method, path, found)
     return answer.json()
@@ -94,6 +90,48 @@ def test_a_value_that_is_not_shown_stays_as_it_is(app: App) -> None:
     assert (kept["host"], kept["pin"], kept["count"]) == ("shop.example", "99-swordfish", 7391)
     assert "trim" not in kept
     assert stored.spec["environment"] == ENVIRONMENT
+
+
+AIR = {"type": "airbyte", "configuration": {"pin": "99-swordfish", "parts": [{"word": "in-a-list-77", "n": 7391}]}}
+
+
+@pytest.mark.parametrize("kind", ["connector", "airbyte"])
+def test_no_value_of_a_connector_is_in_clear_in_the_store(app: App, tmp_path: Path, kind: str) -> None:
+    spec = OWN if kind == "connector" else AIR
+    app.store.objects.put("source", "mine", spec, who="test")
+    kept = b"".join(path.read_bytes() for path in (tmp_path / ".instep").glob("state.db*"))
+    clear = ["shop.example", "99-swordfish", "abracadabra99", "in-a-list-77", "swordfish"]
+    assert [one for one in clear if one.encode() in kept] == []
+    for _ in range(2):
+        stored = app.store.objects.get("source", "mine")
+        assert stored is not None
+        assert stored.spec == spec
+        assert [one.spec for one in app.store.objects.page("source")] == [spec]
+        assert app.store.secrets.by_key()
+        app.store.objects.put("source", "mine", stored.spec, who="test")
+
+
+def test_what_a_connector_is_given_is_exported_moved_and_deleted(app: App) -> None:
+    request(app, "admin", "POST", "/api/v1/sources", {"name": "mine", "spec": OWN})
+    exported = export_text(app.objects)
+    assert "shop.example" in exported
+    assert "mellon-1234" not in exported, "what looks like a secret is a variable"
+    for trim in ("false", "true"):
+        request(app, "admin", "PATCH", "/api/v1/sources/mine", {"spec": {"configuration": {"trim": trim}}})
+        assert len(app.store.secrets.of("source", "mine")) == 3, "password, configuration and environment"
+    moved = {"spec": {"configuration": {"host": "evil.example"}}}
+    assert request(app, "admin", "PATCH", "/api/v1/sources/mine", moved)["status"] == 422, "with the password sealed"
+    assert request(app, "admin", "DELETE", "/api/v1/sources/mine")["deleted"] == "mine"
+    assert app.store.secrets.of("source", "mine") == []
+
+
+def test_without_the_master_keys_the_object_is_listed_and_a_use_of_it_says_why(app: App, tmp_path: Path) -> None:
+    request(app, "admin", "POST", "/api/v1/sources", {"name": "mine", "spec": OWN})
+    with Store(f"sqlite:///{tmp_path / '.instep' / 'state.db'}") as store:
+        [kept] = store.objects.page("source")
+        [(place, id)] = [one for one in secrets_in(kept.spec).items() if one[0][0] == "configuration"]
+        with pytest.raises(ProjectError, match="no master keys"):
+            store.secrets.open(id, "source", "mine", pointer(place))
 
 
 def test_stars_where_nothing_was_are_no_value(app: App) -> None:

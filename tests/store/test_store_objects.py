@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from store_world import START, Clock
 
 from instep.errors import Conflict
-from instep.store.server.resources import Link, new_id
+from instep.store.server.ids import new_id
+from instep.store.server.resources import Link
 from instep.store.store import Store
 
 SPEC: dict[str, Any] = {"source": "shop", "destination": "lake", "tags": ["eu"], "é": [1, None, {"x": 0.5}]}

@@ -6,7 +6,6 @@ objects that it uses, and its tags.
 
 from __future__ import annotations
 
-import secrets as random
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,14 +17,15 @@ from instep.errors import Conflict
 from instep.model import StoredKind
 from instep.operations.values import ObjectKind
 from instep.store.engine.database import Database
+from instep.store.server.ids import new_id
+from instep.store.server.sealed_configuration import opened_specs, sealed_spec
+from instep.store.server.secrets import Secrets
 from instep.store.tables.server import object_links as links
 from instep.store.tables.server import objects
 
 LinkKind = Literal["source", "destination", "policy", "channel", "tag", "shard"]
 Link = tuple[LinkKind, str]
 KINDS: tuple[ObjectKind, ...] = get_args(ObjectKind)
-_ID_CHARACTERS = "abcdefghijkmnpqrstuvwxyz23456789"
-_ID_LENGTH = 20  # 100 bits
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,8 @@ class Called:
 
 
 class StoredResources:
-    def __init__(self, database: Database) -> None:
-        self._db = database
+    def __init__(self, database: Database, secrets: Secrets) -> None:
+        self._db, self._secrets = database, secrets
 
     def put(
         self,
@@ -79,7 +79,8 @@ class StoredResources:
         with self._db.write() as transaction:
             self.check(kind, name, expected)
             old, now = _row(transaction, kind, name), self._db.now()
-            values = {"spec": dict(spec), "tags": list(tags), "updated": now, "updated_by": who}
+            sealed = sealed_spec(self._secrets, kind, name, spec, who)
+            values = {"spec": sealed, "tags": list(tags), "updated": now, "updated_by": who}
             if old is None:
                 created, by = since or (now, who)
                 first = {"kind": kind, "name": name, "id": new_id(), "version": 1, "created": created, "created_by": by}
@@ -89,7 +90,7 @@ class StoredResources:
             _link(transaction, kind, name, [*links, *(("tag", tag) for tag in tags)])
             row = _row(transaction, kind, name)
             assert row is not None
-            return _object(row)
+        return self._objects([row])[0]
 
     def check(self, kind: StoredKind, name: str, expected: int | None) -> None:
         """Raise Conflict if the object does not have the expected version; see `put`."""
@@ -110,18 +111,19 @@ class StoredResources:
     def get(self, kind: StoredKind, name: str) -> StoredObject | None:
         with self._db.read() as transaction:
             row = _row(transaction, kind, name)
-        return _object(row) if row else None
+        return self._objects([row])[0] if row else None
 
     def get_many(self, kind: StoredKind, names: Collection[str]) -> list[StoredObject]:
         """Return those of these objects that exist, by name."""
         query = select(objects).where(objects.c.kind == kind, objects.c.name.in_(names)).order_by(objects.c.name)
         with self._db.read() as transaction:
-            return [_object(row) for row in transaction.execute(query)]
+            rows = transaction.execute(query).all()
+        return self._objects(rows)
 
     def by_id(self, id: str) -> StoredObject | None:
         with self._db.read() as transaction:
             row = transaction.execute(select(objects).where(objects.c.id == id)).first()
-        return _object(row) if row else None
+        return self._objects([row])[0] if row else None
 
     def names(self, kind: StoredKind) -> tuple[str, ...]:
         """Return all names in their order."""
@@ -160,7 +162,8 @@ class StoredResources:
             query = query.where(_is_called(kind, called))
         query = query.where(objects.c.name > after).order_by(objects.c.name).limit(limit)
         with self._db.read() as transaction:
-            return [_object(row) for row in transaction.execute(query)]
+            rows = transaction.execute(query).all()
+        return self._objects(rows)
 
     def count(self, kind: StoredKind, *, name: str = "", links: Iterable[Link] = ()) -> int:
         with self._db.read() as transaction:
@@ -180,19 +183,17 @@ class StoredResources:
             return set(transaction.execute(query).scalars())
 
     def delete(self, kind: StoredKind, name: str, *, expected: int | None = None) -> StoredObject | None:
-        """Delete an object and answer what it was, None if there was none; Conflict as `put`."""
+        """Delete an object and answer its row, None if there was none; Conflict as `put`."""
         with self._db.write() as transaction:
             self.check(kind, name, expected)
             row = _row(transaction, kind, name)
             _link(transaction, kind, name, ())
             transaction.execute(delete(objects).where(*_is(kind, name)))
-        return _object(row) if row else None
+        return _object(row, row.spec) if row else None
 
-
-def new_id() -> str:
-    """Return an identifier that nobody can guess, of lower-case letters and digits; it begins with a letter."""
-    characters = (random.choice(_ID_CHARACTERS) for _ in range(_ID_LENGTH - 1))
-    return random.choice(_ID_CHARACTERS[:24]) + "".join(characters)
+    def _objects(self, rows: Sequence[Row[Any]]) -> list[StoredObject]:
+        specs = opened_specs(self._secrets, [(row.kind, row.name, row.spec) for row in rows])
+        return [_object(row, spec) for row, spec in zip(rows, specs, strict=True)]
 
 
 def _is(kind: StoredKind, name: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
@@ -203,8 +204,8 @@ def _row(transaction: Connection, kind: StoredKind, name: str) -> Row[Any] | Non
     return transaction.execute(select(objects).where(*_is(kind, name))).first()
 
 
-def _object(row: Row[Any]) -> StoredObject:
-    return StoredObject(**{**row._mapping, "tags": tuple(row.tags)})
+def _object(row: Row[Any], spec: Mapping[str, Any]) -> StoredObject:
+    return StoredObject(**{**row._mapping, "spec": spec, "tags": tuple(row.tags)})
 
 
 def _link(transaction: Connection, kind: StoredKind, name: str, required: Iterable[Link]) -> None:

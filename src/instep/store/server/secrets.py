@@ -13,7 +13,7 @@ from instep.crash import crashpoint
 from instep.errors import InstepError, ProjectError
 from instep.store.engine.database import Database
 from instep.store.engine.keyring import Keyring, Sealed, SecretPlace, rewrap, seal, unseal
-from instep.store.server.resources import new_id
+from instep.store.server.ids import new_id
 from instep.store.tables.server import secrets
 
 BATCH = 100
@@ -60,7 +60,10 @@ class Secrets:
     def open(self, id: str, kind: str, name: str, field: str) -> str:
         """Return the value, for the field of the object that it was sealed for and for no other. InstepError
         otherwise."""
-        record = self.get(id)
+        return self.unsealed(self.get(id), id, kind, name, field)
+
+    def unsealed(self, record: SecretRecord | None, id: str, kind: str, name: str, field: str) -> str:
+        """Return the value of a record, as `open` does."""
         if record is None or (record.place.kind, record.place.name, record.place.field) != (kind, name, field):
             raise InstepError(
                 f"{kind} {name}: {field}: there is no secret {id!r} of this field", hint="write the secret again"
@@ -71,6 +74,14 @@ class Secrets:
         with self._db.read() as transaction:
             row = transaction.execute(select(secrets).where(secrets.c.id == id)).first()
         return _record(row) if row else None
+
+    def get_many(self, ids: Collection[str]) -> dict[str, SecretRecord]:
+        """Return those of these secrets that there are, by id."""
+        if not ids:
+            return {}
+        with self._db.read() as transaction:
+            rows = transaction.execute(select(secrets).where(secrets.c.id.in_(list(ids))))
+            return {row.id: _record(row) for row in rows}
 
     def of(self, kind: str, name: str) -> list[SecretRecord]:
         """Return the secrets of an object, by field."""
