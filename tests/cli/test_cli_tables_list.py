@@ -17,7 +17,9 @@ from pyiceberg.catalog.sql import SqlCatalog
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
+from instep.backends.local import LocalBackend
 from instep.model import TableRun
+from instep.operations.queries.work import ListTableStatus
 from postgres_server import Database
 
 PROJECT = """\
@@ -306,6 +308,23 @@ def test_a_table_that_was_not_loaded_by_the_last_run(lake: Shop) -> None:
     one = _one(lake, "main.part")
     assert (one["error"], one["last_run"]["status"], one["rows"]) == ("no\nspace", "failed", 3)
     assert "main.part: no; space" in lake.ok("tables").out
+
+
+def test_status_asks_for_the_tables_that_were_not_loaded_alone(lake: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    with lake.store() as store:
+        run = store.runs.claim("shop", "sync")
+        store.runs.record_tables(TableRun(run.id, ("main", "part"), "failed", "upsert", error="no\nspace"))
+        store.runs.finish(run, "partial")
+    answered, items = [], LocalBackend.items
+
+    def noted(backend: LocalBackend, query: Any, *more: Any) -> Any:
+        found = items(backend, query, *more)
+        answered.extend(".".join(one.table) for one in found if isinstance(query, ListTableStatus))
+        return found
+
+    monkeypatch.setattr(LocalBackend, "items", noted)
+    assert "main.part: failed: no; space" in lake.ok("status").out
+    assert answered == ["main.part"]
 
 
 def test_a_name_that_is_taken_by_what_is_not_ours(lake: Shop) -> None:

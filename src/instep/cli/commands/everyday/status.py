@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import count as counted
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
@@ -21,7 +21,7 @@ from instep.cli.render.live import waiting
 from instep.cli.text import text_of
 from instep.errors import InstepError, argument
 from instep.operations.queries.work import ListStatus, ListTableStatus
-from instep.operations.values import duration_text
+from instep.operations.values import TableOutcomeStatus, duration_text
 
 if TYPE_CHECKING:
     from instep.backends.protocol import Backend
@@ -63,8 +63,9 @@ def _not_loaded(backend: Backend, status: ConnectionStatus) -> list[TableLoad]:
     """Return the tables that the last run did not load. Most connections have none and are not asked for them."""
     if not (status.unmatched or status.outcomes.keys() - {"done"}):
         return []
-    loads: list[TableLoad] = backend.items(ListTableStatus(status.connection))
-    return [load for load in loads if load.status != "done"]
+    others = tuple(one for one in get_args(TableOutcomeStatus) if one != "done")
+    loads: list[TableLoad] = backend.items(ListTableStatus(status.connection, status=others))
+    return loads
 
 
 _STATES = {"on_time": "on time", "paused": "paused", "not_loaded": "not loaded yet"}
