@@ -62,7 +62,8 @@ WRONG: list[tuple[str, str, str]] = [
     ("connection", "detect: {min_interval: [1h]}", "detect.min_interval: must be a number"),
     ("connection", "detect: 5", "detect: must be a mapping of names to values"),
     ("connection", "schedule: {sync: '* * * *'}",
-     "schedule.sync: a schedule has five fields (minute hour day month weekday), this one 4"),
+     "schedule.sync: a schedule has five fields (minute hour day month weekday), this one 4: "
+     "write one such as 0 6 * * *, or an interval such as every 15m"),
     ("connection", "schedule: {sync: '60 * * * *'}",
      "schedule.sync: '60' is not a valid minute: use 0 to 59, *, lists, ranges or */steps"),
     ("connection", "schedule: {sync: '0 0 1 13 *'}",
@@ -72,9 +73,11 @@ WRONG: list[tuple[str, str, str]] = [
     ("connection", "schedule: {sync: '0 0 30 feb *'}",
      "schedule.sync: '0 0 30 feb *' names no day that ever comes, such as February 30"),
     ("connection", "schedule: {detect: every 59s}",
-     "schedule.detect: 'every 59s' is not an interval: write every 1m to every 24h"),
+     "schedule.detect: 'every 59s' is not an interval: write every 1m to every 24h, "
+     "or a cron line such as 0 6 * * *"),
     ("connection", "schedule: {detect: every 2d}",
-     "schedule.detect: 'every 2d' is not an interval: write every 1m to every 24h"),
+     "schedule.detect: 'every 2d' is not an interval: write every 1m to every 24h, "
+     "or a cron line such as 0 6 * * *"),
     ("connection", "schedule: {timezone: Mars/Olympus}",
      "schedule.timezone: unknown time zone 'Mars/Olympus': use a name such as UTC or Europe/Berlin"),
     ("connection", "schedule: {timezone: ../etc/passwd}",

@@ -105,7 +105,7 @@ def test_schedules(text: str) -> None:
     ("text", "said"),
     [
         ("* * * *", "has five fields (minute hour day month weekday), this one 4"),
-        ("@daily", "this one 1"),
+        ("@daily", "this one 1: write one such as 0 6 * * *, or an interval such as every 15m"),
         ("60 * * * *", "'60' is not a valid minute: use 0 to 59"),
         ("* 24 * * *", "'24' is not a valid hour"),
         ("* * 0 * *", "'0' is not a valid day"),
@@ -182,3 +182,8 @@ notify:
     assert (mail.type, mail.digest, mail.quiet) == ("email", "daily", "")
     assert project.channel("mail").to == ("data@example.org",)
     assert project.model.notify[0].kinds == ("column.*",)
+
+
+def test_an_interval_that_is_none_is_refused_with_what_is_one() -> None:
+    with pytest.raises(PydanticCustomError, match=r"every 1m to every 24h, or a cron line such as 0 6 \* \* \*"):
+        schedule("every day")

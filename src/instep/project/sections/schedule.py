@@ -41,7 +41,7 @@ def schedule(text: str) -> str:
     if not text.strip().startswith("every"):
         return cron(text)
     if not 60 <= (interval(text) or 0) <= 86_400:
-        raise _wrong(f"{text!r} is not an interval: write every 1m to every 24h")
+        raise _wrong(f"{text!r} is not an interval: write every 1m to every 24h, or a cron line such as 0 6 * * *")
     return text
 
 
@@ -51,7 +51,8 @@ def cron(text: str) -> str:
     if not fields:
         return text
     if len(fields) != len(_FIELDS):
-        raise _wrong(f"a schedule has five fields (minute hour day month weekday), this one {len(fields)}")
+        example = "write one such as 0 6 * * *, or an interval such as every 15m"
+        raise _wrong(f"a schedule has five fields (minute hour day month weekday), this one {len(fields)}: {example}")
     for value, (name, low, high, words) in zip(fields, _FIELDS, strict=True):
         for part in value.split(","):
             if not _fits(part, low, high, words):
