@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -222,17 +223,18 @@ def test_a_version_that_fails_or_is_not_there_changes_nothing(folder: Path) -> N
 
 def test_the_command_shows_asks_and_writes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--project", str(folder), "source", "upgrade", "shop")
+    deadline = str(date.today() + timedelta(days=100))
     changes = {
         "1.1.0": {
             "message": "Names are trimmed",
-            "upgradeDeadline": "2030-01-01",
+            "upgradeDeadline": deadline,
             "migrationDocumentationUrl": "https://example.com/up",
         }
     }
     (folder / "more.yaml").write_text(json.dumps({"releases": {"breakingChanges": changes}}))
     said = run(capsys, *words, "--to", "1.1.0", "--metadata", str(folder / "more.yaml"), "--dry-run")
     assert said.code == 0
-    assert "version 1.1.0, by 2030-01-01: Names are trimmed (https://example.com/up)" in said.out
+    assert f"version 1.1.0, by {deadline}: Names are trimmed (https://example.com/up)" in said.out
     assert "==1.0.0" in (folder / "instep.yml").read_text()
     said = run(capsys, *words, "--to", "1.1.0", "--output", "json")
     assert (said.code, said.json["applied"], said.json["after"]) == (0, True, "airbyte-source-shop==1.1.0")
