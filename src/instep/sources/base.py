@@ -154,9 +154,11 @@ class Definitions(Protocol):
     """A snapshot that tells what the values of rows rest on beside the rows: a statement that changes it gives rows
     other values, and moves no cursor."""
 
-    def definitions(self, reads: Sequence[TableRead]) -> Mapping[tuple[str, str], Mapping[str, str]]:
-        """Return the definition of each source table, to be compared as `FollowedTable` compares a shape. A table of
-        which nothing is known is left out."""
+    def definitions(
+        self, reads: Sequence[TableRead], before: Mapping[tuple[str, str], Mapping[str, str]]
+    ) -> Mapping[tuple[str, str], Mapping[str, str]]:
+        """Return the definition of each source table, to be compared as `FollowedTable` compares a shape, given those
+        of its last load. A table of which nothing is known is left out."""
         ...
 
 

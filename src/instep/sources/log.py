@@ -28,6 +28,8 @@ PART = "part "
 """Begins the names of partitions in a shape."""
 FILE = "file"
 """Names the file of the rows in a shape."""
+OWN_FILE = f"{FILE} "
+"""Begins the names of tables in a shape that rows of the table are in, each with its file."""
 SINCE = "since "
 """Begins the names of columns in a shape, each with the transaction that defined it last."""
 PLACE = ("key", "publication", "membership", "namespace")
@@ -74,7 +76,7 @@ class FollowedTable:
 
     def holds(self, before: Mapping[str, str]) -> bool:
         """Return whether positions of the time of that shape still count; what only one of the two has does no harm."""
-        columns = {n: value for n, value in before.items() if n != FILE and not n.startswith((PART, SINCE))}
+        columns = {n: value for n, value in before.items() if n != FILE and not n.startswith((PART, SINCE, OWN_FILE))}
         return all(self.shape.get(name, value) == value for name, value in columns.items())
 
     def keeps_place(self, before: Mapping[str, str]) -> bool:

@@ -129,8 +129,9 @@ def _fetch(connection: pymysql.Connection[Any], query: str) -> list[Row]:
 
 @translated_errors()
 def value_definitions(connection: pymysql.Connection[Any], refs: Sequence[Ref]) -> dict[Ref, dict[str, str]]:
-    """Return what computes generated columns, and the rows of views, of these tables."""
-    definitions: dict[Ref, dict[str, str]] = {ref: {} for ref in refs}
+    """Return what computes generated columns, the rows of views, and what InnoDB stores rows as, of these tables."""
+    stored = _row_ids(connection) if refs else {}
+    definitions: dict[Ref, dict[str, str]] = {ref: dict(stored.get(ref, {})) for ref in refs}
     named = f"(table_schema, table_name) IN ({', '.join(f'({literal(s)}, {literal(n)})' for s, n in refs)})"
     for schema, name, column, text in run(connection, _FORMULAS.format(where=named)) if refs else ():
         definitions.setdefault((schema, name), {})[f"formula {column}"] = text
@@ -166,6 +167,25 @@ def _json_columns(connection: pymysql.Connection[Any], config: MySqlSourceSectio
 
 def _ids(connection: pymysql.Connection[Any]) -> tuple[str, Mapping[Ref, str]]:
     """Return (the scope in which ids are valid, InnoDB's table ids); ("", {}) where the user may not see them."""
+    server, rows = _innodb_tables(connection)
+    named = ((_decoded(name), number) for name, number in rows)
+    return server, {ref: f"{WEAK}{number}" for ref, number in named if ref}
+
+
+def _row_ids(connection: pymysql.Connection[Any]) -> Mapping[Ref, Mapping[str, str]]:
+    """Return InnoDB's ids of tables and partitions, none of which a user sees without the right to: TRUNCATE and
+    EXCHANGE PARTITION give another one, and so does what makes all rows anew, which no id tells apart from these."""
+    server, rows = _innodb_tables(connection)
+    ids: dict[Ref, dict[str, str]] = {}
+    for name, number in rows:
+        table, *partition = re.split("#[Pp]#", name, maxsplit=1)
+        if ref := _decoded(table):
+            ids.setdefault(ref, {})[" ".join(["rows", server, *partition])] = str(number)
+    return ids
+
+
+def _innodb_tables(connection: pymysql.Connection[Any]) -> tuple[str, Sequence[tuple[str, int]]]:
+    """Return the server and InnoDB's names and ids of tables; ("", ()) where the user may not see them."""
     from pymysql.err import Error
 
     mariadb = is_mariadb(connection)
@@ -174,9 +194,8 @@ def _ids(connection: pymysql.Connection[Any]) -> tuple[str, Mapping[Ref, str]]:
         view = "innodb_sys_tables" if mariadb else "innodb_tables"
         rows = run(connection, f"SELECT name, table_id FROM information_schema.{view}")  # noqa: S608
     except Error:
-        return "", {}
-    named = ((_decoded(str(name)), number) for name, number in rows)
-    return str(server), {ref: f"{WEAK}{number}" for ref, number in named if ref}
+        return "", ()
+    return str(server), [(str(name), number) for name, number in rows]
 
 
 def _decoded(name: str) -> Ref | None:

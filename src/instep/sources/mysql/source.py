@@ -203,7 +203,9 @@ class MySqlSnapshot:
     def changed_tables(self, catalog: Catalog) -> frozenset[tuple[str, str]]:
         return differing(catalog, self.discover().catalog)
 
-    def definitions(self, reads: Sequence[TableRead]) -> dict[tuple[str, str], dict[str, str]]:
+    def definitions(
+        self, reads: Sequence[TableRead], before: Mapping[tuple[str, str], Mapping[str, str]]
+    ) -> dict[tuple[str, str], dict[str, str]]:
         with translated(self.config, f"{self.config.place}, reading its schema"):
             return value_definitions(self._connection, [r.source.ref for r in reads])
 

@@ -187,7 +187,9 @@ class PostgresSnapshot:
         unchanged |= {ref for ref, at in now.items() if ref in last and at.has_rows_of(last[ref])}
         return {ref: before[ref] if ref in unchanged else at.text for ref, at in now.items()}
 
-    def definitions(self, reads: Sequence[TableRead]) -> dict[tuple[str, str], dict[str, str]]:
+    def definitions(
+        self, reads: Sequence[TableRead], before: Mapping[tuple[str, str], Mapping[str, str]]
+    ) -> dict[tuple[str, str], dict[str, str]]:
         """Return the definitions of tables; of none where the server lacks a catalog that tells them."""
         import psycopg
 
@@ -195,7 +197,7 @@ class PostgresSnapshot:
         with translated(self._config):
             for some in batches([r.source.ref for r in reads]):
                 try:
-                    definitions_of |= self._ask(partial(value_definitions, self._connection, some))
+                    definitions_of |= self._ask(partial(value_definitions, self._connection, some, before))
                 except psycopg.Error:
                     if self._connection.closed:
                         raise

@@ -154,7 +154,9 @@ class LoadPass:
         following = [r for r in reads if (m := modes[r.table.ref]) and m.mode == "upsert" and m.cursor]
         if not following or not isinstance(self.snapshot, Definitions):
             return reads
-        definitions, refs = self.snapshot.definitions(following), {r.table.ref for r in following}
+        refs, loaded = {r.table.ref for r in following}, self.context.store.loaded.filters(self.context.name)
+        before = {r.source.ref: loaded[r.table.ref].definition for r in following if r.table.ref in loaded}
+        definitions = {**before, **self.snapshot.definitions(following, before)}
         return [replace(r, definition=definitions.get(r.source.ref, {})) if r.table.ref in refs else r for r in reads]
 
     def _note_redefined(self, reads: Sequence[TableRead]) -> None:

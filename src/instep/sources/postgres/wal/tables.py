@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from instep.sources.log import FILE, PART, SINCE, FollowedTable, Ref
-from instep.sources.postgres.definitions import KINDS, shortened
+from instep.sources.postgres.definitions import BORN, KINDS, shortened
 from instep.sources.postgres.types import literal, quote, quote_table
 
 if TYPE_CHECKING:
@@ -33,9 +33,8 @@ _GENERATED_CHECKED = 180_000
 even outside of the key."""
 
 
-# Attaching writes all columns of a table anew, so one that is still as old as the table (tableoid's row never changes)
-# shows that it was created as a partition. Its first file is called as it is: with another one it may have been
-# unlogged for a while. `pg_partition_tree` would wait for tables that are locked.
+# The first file of a table is called as it is: with another one it may have been unlogged for a while.
+# `pg_partition_tree` would wait for tables that are locked.
 _PARTITIONS = """
 WITH RECURSIVE tree(root, member, since) AS (
   SELECT c.oid, h.inhrelid, h.xmin::text FROM pg_class c JOIN pg_inherits h ON h.inhparent = c.oid
@@ -48,9 +47,7 @@ SELECT rn.nspname, r.relname, n.nspname, c.relname, c.oid::int8, c.relkind, c.re
     WHERE i.indrelid = c.oid AND i.indimmediate AND i.indisvalid
       AND CASE c.relreplident WHEN 'd' THEN i.indisprimary ELSE i.indisreplident END),
   c.relfilenode::int8 || '.' || t.since,
-  EXISTS (SELECT FROM pg_attribute own JOIN pg_attribute a ON a.attrelid = own.attrelid
-    WHERE own.attrelid = c.oid AND own.attnum = -6 AND a.attnum > 0 AND NOT a.attisdropped
-      AND a.xmin = own.xmin AND a.cmin = own.cmin) AND (c.relkind = 'p' OR c.relfilenode = c.oid),
+  {born} AND (c.relkind = 'p' OR c.relfilenode = c.oid),
   greatest(c.reltuples, 0)::int8, {generated}
 FROM tree t JOIN pg_class r ON r.oid = t.root JOIN pg_namespace rn ON rn.oid = r.relnamespace
 JOIN pg_class c ON c.oid = t.member JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -131,7 +128,9 @@ def partitions(connection: psycopg.Connection[Any]) -> Mapping[Ref, tuple[TableP
     """Return the partitions of all partitioned tables, on every level, by table."""
     table_partitions: dict[Ref, tuple[TablePartition, ...]] = {}
     version = connection.info.server_version
-    for row in connection.execute(_PARTITIONS.replace("{generated}", _GENERATED).encode()).fetchall():
+    for row in connection.execute(
+        _PARTITIONS.replace("{generated}", _GENERATED).replace("{born}", BORN).encode()
+    ).fetchall():
         root, name, schema, own, oid, kind, persistence, replica, identity, state, born, rows, computed = row
         named = None if replica == "f" else frozenset(identity or ())
         generated = _generated(computed, named, version)
