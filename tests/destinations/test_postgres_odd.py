@@ -382,3 +382,16 @@ def test_a_column_in_which_texts_that_differ_are_equal_is_refused(database: Data
     assert shop.rows("id", "name") == [(1, "a")]
     shop.sql(refused.value.hint.split("`")[1])
     assert shop.merge({"id": 1, "name": "A"}).updated == 1
+
+
+def test_a_fill_by_keys_that_differ_and_are_equal_is_refused(database: Database, tmp_path: Path) -> None:
+    """It would give the row `a` the value of `A`."""
+    keyed = table(column("id", "string", key=1), column("size", "int32"))
+    shop = Warehouse(database, tmp_path, keyed)
+    shop.append({"id": "a", "size": None})
+    shop.sql('CREATE COLLATION shop.folded FROM "C"')
+    shop.sql("UPDATE pg_collation SET collisdeterministic = false WHERE collname = 'folded'")
+    shop.sql("ALTER TABLE shop.orders ALTER COLUMN id TYPE text COLLATE shop.folded")
+    with pytest.raises(DestinationError, match="its column id has the collation folded now"):
+        shop.fill({"id": "A", "size": 5})
+    assert shop.rows("id", "size") == [("a", None)]

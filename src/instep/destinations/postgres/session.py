@@ -45,7 +45,8 @@ WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped
   AND to_jsonb(c) ->> 'collisdeterministic' = 'false'
 ORDER BY a.attnum LIMIT 1
 """
-"""Of servers that have no such collations, too."""
+"""Query for the first column of a table whose collation is not deterministic; servers without such collations answer
+it, too."""
 _LOOK_UP = """
 SELECT set_config(name, '1.1', true) FROM pg_settings WHERE name = 'random_page_cost' AND source = 'default'
 """

@@ -176,6 +176,7 @@ class Staging(ABC):
         name, key = session.name(*record.ref), record.table.key
         waiting = [p.place for p in record.parked] if key else []
         if waiting:
+            session.check_texts(record)
             stored = f"SELECT {columns((*key, *waiting))} FROM {name} WHERE {shard_condition(record.within)}"
             session.run(f"CREATE TEMP TABLE {_OLD} AS {stored}")
         session.run(f"DELETE FROM {name} WHERE {shard_condition(record.within)}")

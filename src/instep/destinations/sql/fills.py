@@ -146,6 +146,7 @@ class SqlFills(SqlFacet):
 
 def _fill(session: SqlSession, record: Record, work: Fill, values: str) -> int:
     """Return how many rows get a value or another note."""
+    session.check_texts(record)
     sql = FillSql(work, session.name(*record.ref), values, session.dialect.documents(record.table))
     notes = sql.changed(session.run(sql.notes))
     arrays = [pa.array([p for p, _ in notes], pa.int64()), pa.array([n for _, n in notes], pa.string())]
