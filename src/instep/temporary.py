@@ -28,7 +28,8 @@ _DRAFTED = 3600.0
 
 
 class TemporaryFolder:
-    """A folder of this process, `path`, below the system's one for such or below `parent`."""
+    """A folder of this process, `path`, below the system's one for such or below `parent`. A program that is given the
+    descriptor `lock` holds it, too."""
 
     def __init__(self, purpose: str, parent: str = "") -> None:
         folder = Path(tempfile.mkdtemp(prefix=f"{_NAME}{purpose}-", dir=parent or None))
@@ -36,9 +37,9 @@ class TemporaryFolder:
         (folder / _FILES).mkdir()
         draft = folder / _DRAFT
         draft.write_text(_MARK)
-        lock = _locked(draft)
+        self.lock = _locked(draft)
         draft.rename(folder / _LOCK)  # a folder is abandoned only once it has a lock that nobody holds
-        self._end = weakref.finalize(self, _remove, folder, lock, os.getpid())
+        self._end = weakref.finalize(self, _remove, folder, self.lock, os.getpid())
 
     def close(self) -> None:
         """Remove the folder; once is enough."""

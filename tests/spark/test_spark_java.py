@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +15,7 @@ import pytest
 from instep.errors import SetupError
 from instep.spark.jars import spark_jars
 from instep.spark.java import JvmExited, find_java, launch, output_tail
+from instep.temporary import remove_abandoned
 
 
 def fake_java(home: Path, version: str, release: str | None = None) -> Path:
@@ -89,3 +94,55 @@ def test_a_jvm_ends_when_it_is_left() -> None:
     assert jvm.process.returncode == 0
     assert jvm.output.closed
     jvm.close()
+
+
+STARTER = """
+import signal, sys, threading, time
+from instep.cli.main import leave
+from instep.spark import java
+from instep.spark.jars import spark_jars
+
+how, begun, gateway = sys.argv[1], threading.Event(), java._gateway
+
+def starting(process, *more):
+    print(process.pid, flush=True)
+    begun.set()
+    if how == "error":
+        raise OSError("no space left")
+    return gateway(process, *more)
+
+java._gateway = starting
+threading.Thread(target=java.launch, args=(java.find_java(), spark_jars(), ("-Xmx64m",)), daemon=True).start()
+begun.wait()
+if how != "kill":
+    leave(1)
+time.sleep(600)
+"""
+
+
+def lives(pid: int) -> bool:
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+@pytest.mark.parametrize("how", ["end", "error", "kill"])
+def test_a_jvm_whose_process_ends_while_it_starts_ends_too(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if somebody else tidies up behind that process before it has started."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with subprocess.Popen([sys.executable, "-c", STARTER, how], stdout=subprocess.PIPE, text=True) as starter:
+        assert starter.stdout is not None
+        jvm = int(starter.stdout.readline())
+        if how == "kill":
+            starter.send_signal(signal.SIGKILL)
+        starter.wait(300)
+    try:
+        end = time.monotonic() + 300
+        while lives(jvm) or list(tmp_path.glob("instep-jvm-*")):
+            remove_abandoned(str(tmp_path))
+            assert time.monotonic() < end, "it goes on"
+            time.sleep(0.05)
+    finally:
+        if lives(jvm):
+            os.kill(jvm, signal.SIGKILL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import shutil
@@ -9,8 +10,8 @@ import struct
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -125,7 +126,11 @@ class JvmExited(SetupError):
 
 
 def launch(java: Java, classpath: Sequence[Path], options: Sequence[str], env: Mapping[str, str] | None = None) -> Jvm:
-    """Start a JVM with a Python gateway; raises JvmExited with what it said last."""
+    """Start a JVM with a Python gateway; raises JvmExited with what it said last.
+
+    It ends with its standard input. Until it has said where it listens it does not if its folder is gone: so it is
+    killed where this process ends before that, and holds the folder where this process is killed.
+    """
     folder = TemporaryFolder("jvm")
     info, output = Path(folder.path, "gateway"), tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the JVM
     command = [
@@ -146,15 +151,36 @@ def launch(java: Java, classpath: Sequence[Path], options: Sequence[str], env: M
     try:
         # A process group of its own: Ctrl-C reaches the driver only, which ends the JVM.
         process = subprocess.Popen(
-            command, env=environment, stdin=subprocess.PIPE, stdout=output, stderr=output, process_group=0
+            command,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+            process_group=0,
+            pass_fds=(folder.lock,),
         )
-        port, secret = _gateway(process, info, output)
+        with _killed_unless_ready(process):
+            port, secret = _gateway(process, info, output)
     except BaseException:
         output.close()
         folder.close()
         raise
     info.unlink(missing_ok=True)
     return Jvm(process, port, secret, output, folder)
+
+
+@contextmanager
+def _killed_unless_ready(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Kill a program if this block fails, or if this process ends meanwhile."""
+    atexit.register(process.kill)
+    try:
+        yield
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+    finally:
+        atexit.unregister(process.kill)
 
 
 def output_tail(output: IO[bytes]) -> str:
